@@ -1,0 +1,1 @@
+"""The command `a2a-gcs`."""

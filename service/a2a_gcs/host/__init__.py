@@ -1,0 +1,1 @@
+"""The FastAPI host: settings, composition root, routes."""

@@ -1,0 +1,1 @@
+"""One linear history per context: claims, turns, settlement, heartbeat."""

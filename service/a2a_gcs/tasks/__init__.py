@@ -1,0 +1,1 @@
+"""The SDK's task store, listing and event stream, over task.json."""

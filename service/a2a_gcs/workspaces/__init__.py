@@ -1,0 +1,1 @@
+"""Snapshots of a task's working directory, and their safe restoration."""

@@ -1,0 +1,75 @@
+"""Every setting of the host, from the environment (`A2A_GCS_<NAME>`) or the command line.
+
+Defaults are safe for a laptop: memory store, demo agent, loopback only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, HttpUrl, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+HOST_LEASE_SECONDS = 30
+"""After this long without a renewed heartbeat others take over a host's tasks (DESIGN 4)."""
+
+
+class Settings(BaseSettings):
+    """What can be set; each field's description is its documentation."""
+
+    model_config = SettingsConfigDict(env_prefix="A2A_GCS_", extra="forbid", frozen=True)
+
+    store: Annotated[
+        str, Field(description="Where everything is kept: memory, file:<dir> or gs://bucket[/prefix].")
+    ] = "memory"
+    agent: Annotated[str, Field(description="The agent to host: demo or package.module:attribute.")] = "demo"
+    host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8080
+    work_dir: Annotated[
+        Path | None, Field(description="Where running tasks get their directories; default: a temporary directory.")
+    ] = None
+    public_url: Annotated[
+        HttpUrl | None, Field(description="Origin that the agent card names; default: the address that is served.")
+    ] = None
+    allow_unauthenticated: Annotated[
+        bool, Field(description="Listen beyond loopback without authentication, as something in front does it.")
+    ] = False
+    answers: Annotated[
+        Literal["task", "message"],
+        Field(
+            description="task: every message becomes a task, published at once. "
+            "message: the agent may answer with a plain Message, which leaves no task behind."
+        ),
+    ] = "task"
+    resume_from: Annotated[
+        Literal["completed", "terminal"],
+        Field(
+            description="completed: a new task starts from the workspace of the most recently completed task. "
+            "terminal: also from one that failed or was canceled, if its workspace was saved."
+        ),
+    ] = "completed"
+    lease_seconds: Annotated[
+        int,
+        Field(ge=3, description="A host that has not renewed its heartbeat for this long is taken for dead."),
+    ] = HOST_LEASE_SECONDS
+    store_budget_seconds: Annotated[
+        float, Field(gt=0, description="How long one request retries a store that is throttled or unavailable.")
+    ] = 20.0
+    max_workspace_bytes: Annotated[
+        int, Field(gt=0, description="Most bytes that a workspace may hold, unpacked.")
+    ] = 20 * 1024**3
+    max_workspace_files: Annotated[int, Field(gt=0, description="Most entries that a workspace may hold.")] = 1_000_000
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
+    ] = "info"
+
+    @model_validator(mode="after")
+    def _loopback_unless_allowed(self) -> Self:
+        if self.host not in LOOPBACK and not self.allow_unauthenticated:
+            raise ValueError(
+                f"host {self.host} is reachable from outside and there is no authentication; "
+                "listen on 127.0.0.1, or set allow_unauthenticated if something in front checks callers"
+            )
+        return self

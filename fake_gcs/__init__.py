@@ -1,1 +1,5 @@
-"""Runs fake-gcs-server for tests and for work on a laptop; knows nothing of a2a-gcs."""
+"""A Google Cloud Storage emulator for tests: the real fake-gcs-server, run and looked after.
+
+`python -m fake_gcs --help` is the command line; `fake_gcs.process.FakeGcs` starts it
+from Python, and the pytest fixture `fake_gcs_server` does so once per test session.
+"""

@@ -1,8 +1,58 @@
-"""The JSON records of DESIGN 4 and the custom metadata of task.json; pure."""
+"""What is stored beside the A2A Task: the JSON records of DESIGN 4 and task.json's metadata; pure.
+
+Every record carries a schema version. Fields that this version does not know
+are kept and written back, so that two releases can share a bucket.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from a2a_gcs.errors import CorruptRecord
+
+SCHEMA = 1
+REMEMBERED_MESSAGES = 32
+"""How many message ids a context remembers, for recognising repeats (DESIGN 4)."""
+
+TURN_STRIDE = 2**32
+"""seq = turn * 2^32 + k: a later turn is always newer, whoever runs it (DESIGN 5)."""
+
+
+class Record(BaseModel):
+    """A JSON record: camelCase on disk, unknown fields kept."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="allow", frozen=True)
+
+    @classmethod
+    def parse(cls, key: str, body: bytes) -> Self:
+        """Reads a record. Raises CorruptRecord."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as e:
+            raise CorruptRecord(key, e) from e
+
+    def to_bytes(self) -> bytes:
+        return self.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
+
+
+class Owner(Record):
+    """Who holds a claim: the n-th claim of one host process. Written `<host>/<n>`."""
+
+    host: str
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.n}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Owner | None:
+        host, _, n = text.rpartition("/")
+        return cls(host=host, n=int(n)) if host and n.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +66,159 @@ class Pin:
 
     generation: int
     crc32c: str
+
+
+class LastCompleted(Record):
+    """The snapshot that the context's next task starts from, and whose it is."""
+
+    task_id: str
+    generation: int
+    crc32c: str
+
+    @property
+    def pin(self) -> Pin:
+        return Pin(generation=self.generation, crc32c=self.crc32c)
+
+
+class Active(Record):
+    """The task that a context's newest claim is for."""
+
+    task_id: str
+    owner: str
+
+
+class SeenMessage(Record):
+    """A message that started a task: its id, a digest of its content, and the task."""
+
+    id: str
+    digest: str
+    task_id: str
+
+
+class ContextRecord(Record):
+    """context.json: the ledger record of one context. Never deleted while its context lives."""
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    context_id: str
+    epoch: int = 0
+    active: Active | None = None
+    last_completed: LastCompleted | None = None
+    messages: tuple[SeenMessage, ...] = ()
+
+    def claimed(self, active: Active, last: LastCompleted | None, message: SeenMessage | None) -> ContextRecord:
+        """The record once a new task has claimed the context."""
+        seen = (*self.messages, message) if message else self.messages
+        return self.model_copy(
+            update={
+                "epoch": self.epoch + 1,
+                "active": active,
+                "last_completed": last,
+                "messages": seen[-REMEMBERED_MESSAGES:],
+            }
+        )
+
+    def released(self) -> ContextRecord:
+        """The record once the active claim has ended without a task."""
+        gone = self.active.task_id if self.active else None
+        return self.model_copy(
+            update={
+                "epoch": self.epoch + 1,
+                "active": None,
+                "messages": tuple(m for m in self.messages if m.task_id != gone),
+            }
+        )
+
+
+class HeartbeatRecord(Record):
+    """hosts/<host>.json: which claims a living host process still holds.
+
+    Attributes:
+        lease_seconds: Age at which this heartbeat means that its host is dead.
+        next: Number that the process gives to its next claim.
+        open: Numbers below `next` whose outcome is not durable yet.
+    """
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    host: str
+    lease_seconds: float
+    next: int = 1
+    open: tuple[int, ...] = ()
+
+    def lists(self, n: int) -> bool:
+        """Whether claim n may still be running, as far as this heartbeat can tell (rule *openlist*)."""
+        return n >= self.next or n in self.open
+
+
+Flag = Literal["0", "1"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMeta:
+    """task.json's custom metadata: what the ledger needs to know without reading the body.
+
+    Attributes:
+        owner: `<host>/<n>` of the claim that holds or held the task; empty for a task written by something else.
+        turn: Counts the executions of the agent, from 1.
+        open: A turn is claimed or running. Never inferred from the state (rule *turnflag*).
+        seq: Version for the SDK, turn * 2^32 + k.
+        state: Name of the task's state, such as `TASK_STATE_WORKING`.
+        status_time: Its timestamp in Unix milliseconds; the order of listings.
+        was: The state that the turn before parked in; empty if there was none.
+        pin: The snapshot that goes with this state.
+        extra: Metadata that this version does not know.
+    """
+
+    owner: str = ""
+    turn: int = 0
+    open: bool = False
+    seq: int = 0
+    state: str = ""
+    status_time: int = 0
+    was: str = ""
+    pin: Pin | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    _NAMES = frozenset(
+        "schema owner turn open seq state status-time was pin-generation pin-crc32c write-id".split()
+    )
+
+    @classmethod
+    def from_metadata(cls, key: str, raw: Mapping[str, str]) -> TaskMeta:
+        """Reads the metadata. Raises CorruptRecord where a number is none."""
+        try:
+            generation = int(raw.get("pin-generation", "0"))
+            return cls(
+                owner=raw.get("owner", ""),
+                turn=int(raw.get("turn", "0")),
+                open=raw.get("open") == "1",
+                seq=int(raw.get("seq", "0")),
+                state=raw.get("state", ""),
+                status_time=int(raw.get("status-time", "0")),
+                was=raw.get("was", ""),
+                pin=Pin(generation=generation, crc32c=raw.get("pin-crc32c", "")) if generation else None,
+                extra={k: v for k, v in raw.items() if k not in cls._NAMES},
+            )
+        except ValueError as e:
+            raise CorruptRecord(key, f"its metadata is not ours: {e}") from e
+
+    def to_metadata(self) -> dict[str, str]:
+        known = {
+            "schema": str(SCHEMA),
+            "owner": self.owner,
+            "turn": str(self.turn),
+            "open": "1" if self.open else "0",
+            "seq": str(self.seq),
+            "state": self.state,
+            "status-time": str(self.status_time),
+            "was": self.was,
+        }
+        if self.pin:
+            known |= {"pin-generation": str(self.pin.generation), "pin-crc32c": self.pin.crc32c}
+        return {**self.extra, **known}
+
+    def foreign_seq(self) -> int:
+        """Version for a write by somebody who does not hold the turn: newer than all that its holder writes."""
+        return max(self.seq + 1, (self.turn + 1) * TURN_STRIDE)
+
+    def with_(self, **changes: object) -> TaskMeta:
+        return replace(self, **changes)  # type: ignore[arg-type]

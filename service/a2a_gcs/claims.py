@@ -1,0 +1,148 @@
+"""The claims that this process holds: the table task -> (owner, turn) of DESIGN 4 (rule *fence*).
+
+The table decides nothing that is durable: safety rests on compare-and-swap.
+It tells the store whose saves to accept, the heartbeat which claims are open,
+and the host whose agent to stop. All of it is used from one event loop; the
+heartbeat's thread takes its snapshot under a lock.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from a2a_gcs.cas import Versioned
+from a2a_gcs.layout import TaskRef
+from a2a_gcs.objectstore.port import ObjectInfo
+from a2a_gcs.records import ContextRecord, Owner, Pin
+from a2a_gcs.task_records import TaskRecord
+
+
+class End(enum.Enum):
+    """Why a claim is no longer held."""
+
+    TERMINAL = "terminal"
+    PARKED = "parked"
+    RELEASED = "released"
+    SURRENDERED = "surrendered"
+    CANCELED = "canceled"
+    FENCED = "fenced"
+    LAPSED = "lapsed"
+    GAVE_UP = "gave up"
+
+
+@dataclass(eq=False, slots=True)
+class Claim:
+    """One turn of one task, held by this process.
+
+    Attributes:
+        ref: The task.
+        owner: This process, and the number of the claim.
+        turn: The turn of the task that was claimed, from 1.
+        base: The snapshot to start from; None for an empty workspace.
+        base_ref: Whose snapshot that is.
+        workspace_generation: Generation of the task's own workspace.tar.gz at the claim, 0 if none (rule *wscas*).
+        ledger: context.json as this claim wrote it; None for the claim of a further turn.
+        pointer: The pointer that came with a new task's claim.
+        record: task.json as this process wrote or read it last; version 0 until the first save.
+        pin: The snapshot that the next final state goes with.
+        parking: The next interrupted state ends the turn.
+        started: The agent runs, or is about to.
+        end: Why it ended; None while it is held.
+    """
+
+    ref: TaskRef
+    owner: Owner
+    turn: int
+    record: TaskRecord
+    base: Pin | None = None
+    base_ref: TaskRef | None = None
+    workspace_generation: int = 0
+    ledger: Versioned[ContextRecord] | None = None
+    pointer: ObjectInfo | None = None
+    pin: Pin | None = None
+    parking: bool = False
+    started: bool = False
+    end: End | None = None
+    _calls: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def held(self) -> bool:
+        return self.end is None
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Calls `call` when the claim ends, at once if it has: whatever runs for it has to stop then."""
+        if self.end is None:
+            self._calls.append(call)
+        else:
+            call()
+
+    def finish(self, end: End) -> None:
+        """Marks the claim as ended. Only the first end counts."""
+        if self.end is not None:
+            return
+        self.end = end
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+
+
+class ClaimTable:
+    """The open claims of this process, by task id, and the numbers they were given."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self._lock = threading.Lock()
+        self._next = 1
+        self._open: set[int] = set()
+        self._by_task: dict[str, Claim] = {}
+
+    def allot(self) -> Owner:
+        """Gives the next number, open from now on: before its claim is sent (DESIGN 4)."""
+        with self._lock:
+            n, self._next = self._next, self._next + 1
+            self._open.add(n)
+        return Owner(host=self.host, n=n)
+
+    def close(self, owner: Owner) -> None:
+        """Takes a number off the open list; its outcome is durable, or its claim was never made."""
+        with self._lock:
+            self._open.discard(owner.n)
+
+    def snapshot(self) -> tuple[int, tuple[int, ...]]:
+        """The next number and the open ones, of one instant; for the heartbeat, from any thread."""
+        with self._lock:
+            return self._next, tuple(sorted(self._open))
+
+    def hold(self, claim: Claim) -> None:
+        """Enters a claim that was won."""
+        self._by_task[claim.ref.task_id] = claim
+
+    def get(self, task_id: str) -> Claim | None:
+        """The open claim on a task, if this process holds it."""
+        return self._by_task.get(task_id)
+
+    def finish(self, claim: Claim, end: End) -> None:
+        """Ends a claim; its number leaves the open list."""
+        if self._by_task.get(claim.ref.task_id) is claim:
+            del self._by_task[claim.ref.task_id]
+        self.close(claim.owner)
+        claim.finish(end)
+
+    def disown(self) -> None:
+        """Takes all numbers off the open list, from any thread: what they stand for is about to lapse."""
+        with self._lock:
+            self._open.clear()
+
+    def lapse(self) -> None:
+        """Ends every claim: the lease ran out, so others may already have taken over."""
+        for claim in list(self._by_task.values()):
+            self.finish(claim, End.LAPSED)
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(list(self._by_task.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_task)

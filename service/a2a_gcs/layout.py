@@ -1,0 +1,110 @@
+"""Ids to keys and back (DESIGN 2); pure, and the only module that formats or parses keys.
+
+Below a root:
+
+    tasks/<task>/contextId.txt              pointer
+    contexts/<ctx>/context.json             the context's ledger record
+    contexts/<ctx>/<task>/task.json         the A2A Task
+    contexts/<ctx>/<task>/workspace.tar.gz  its workspace
+    hosts/<host>.json                       heartbeat, at the bucket prefix instead of a root
+
+Ids are opaque text. A path segment keeps `[A-Za-z0-9_-]` and a `.` that does
+not lead; every other byte of the UTF-8 form is percent-encoded, and so is the
+first letter of a name that a neighbour already has. That is reversible, so two
+ids never share a key, and no id is a path.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from a2a_gcs.errors import InvalidId
+
+MAX_SEGMENT_BYTES = 240
+"""Longest encoded id; a file name on most file systems holds 255 bytes, the rest is for suffixes."""
+
+_RESERVED = frozenset({"context.json", "parts"})
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+_POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
+_TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
+
+POINTERS_PREFIX = "tasks/"
+CONTEXTS_PREFIX = "contexts/"
+
+
+class TaskRef(NamedTuple):
+    """Where a task lives."""
+
+    context_id: str
+    task_id: str
+
+
+def encode_segment(value: str) -> str:
+    """Turns an id into one path segment.
+
+    Raises:
+        InvalidId: Empty, holding control characters or lone surrogates, or over 240 bytes once encoded.
+    """
+    if not value:
+        raise InvalidId(value, "is empty")
+    if any(unicodedata.category(c) in {"Cc", "Cs"} for c in value):
+        raise InvalidId(value, "holds control characters")
+    raw = value.encode()
+    parts = [chr(b) if b in _PLAIN else f"%{b:02X}" for b in raw]
+    if raw[:1] == b"." or value in _RESERVED:
+        parts[0] = f"%{raw[0]:02X}"
+    segment = "".join(parts)
+    if len(segment) > MAX_SEGMENT_BYTES:
+        raise InvalidId(value, f"takes {len(segment)} bytes once encoded; {MAX_SEGMENT_BYTES} are allowed")
+    return segment
+
+
+def decode_segment(segment: str) -> str | None:
+    """The id behind a segment, or None if `encode_segment` never makes such a one."""
+    try:
+        value = unquote_to_bytes(segment).decode()
+        return value if encode_segment(value) == segment else None
+    except (UnicodeDecodeError, InvalidId):
+        return None
+
+
+def pointer_key(task_id: str) -> str:
+    return f"{POINTERS_PREFIX}{encode_segment(task_id)}/contextId.txt"
+
+
+def context_prefix(context_id: str) -> str:
+    return f"{CONTEXTS_PREFIX}{encode_segment(context_id)}/"
+
+
+def context_key(context_id: str) -> str:
+    return f"{context_prefix(context_id)}context.json"
+
+
+def task_key(ref: TaskRef) -> str:
+    return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/task.json"
+
+
+def workspace_key(ref: TaskRef) -> str:
+    return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/workspace.tar.gz"
+
+
+def heartbeat_key(host: str) -> str:
+    return f"hosts/{encode_segment(host)}.json"
+
+
+def parse_pointer(key: str) -> str | None:
+    """The task id of a pointer's key; None for any other key."""
+    match = _POINTER.fullmatch(key)
+    return decode_segment(match[1]) if match else None
+
+
+def parse_task(key: str) -> TaskRef | None:
+    """Context and task id of a task.json's key; None for any other key."""
+    match = _TASK.fullmatch(key)
+    if not match:
+        return None
+    context_id, task_id = decode_segment(match[1]), decode_segment(match[2])
+    return TaskRef(context_id, task_id) if context_id is not None and task_id is not None else None

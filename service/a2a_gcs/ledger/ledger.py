@@ -1,0 +1,316 @@
+"""One linear history per context (DESIGN 4). The only module that knows about linearity.
+
+Its rules are those of the protocol model; names in *italics* are the model's.
+Nothing here may be cancelled half-way: callers run it in a task of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from a2a.types.a2a_pb2 import Message, Task
+
+from a2a_gcs.cas import Versioned, VersionedObject
+from a2a_gcs.claims import Claim, ClaimTable, End
+from a2a_gcs.clock import boottime
+from a2a_gcs.errors import Conflict, StoreError
+from a2a_gcs.layout import TaskRef, context_key
+from a2a_gcs.ledger.errors import (
+    ActiveTaskUnreadable,
+    Contended,
+    ContextBusy,
+    ContextMismatch,
+    Fenced,
+    Repeated,
+    TaskEnded,
+    TaskMissing,
+)
+from a2a_gcs.ledger.settle import Settler
+from a2a_gcs.ledger.state import Free, ResumeFrom, Runs, Waits, remember, seen_before, standing
+from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
+from a2a_gcs.records import TURN_STRIDE, Active, ContextRecord, LastCompleted, Owner, TaskMeta
+from a2a_gcs.task_json import state_name
+from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
+
+log = structlog.get_logger(__name__)
+
+_LedgerObject = VersionedObject[ContextRecord]
+
+
+class Ledger:
+    """Claims contexts for new tasks and turns for answers, and gives them back.
+
+    Args:
+        store: The root that the contexts are below.
+        records: task.json and pointers of the same root.
+        settler: Ends what dead hosts left.
+        table: Where won claims are entered.
+        patience: Seconds to go on trying against other writers before `Contended`.
+        resume_from: Which ended tasks' snapshots are started from.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        records: TaskRecords,
+        settler: Settler,
+        table: ClaimTable,
+        *,
+        patience: float = 20.0,
+        resume_from: ResumeFrom = "completed",
+    ) -> None:
+        self._store = store
+        self._records = records
+        self._settler = settler
+        self._table = table
+        self._patience = patience
+        self._resume_from = resume_from
+
+    # ------------------------------------------------------------------ a new task
+
+    async def claim(self, ref: TaskRef, message: Message) -> Claim:
+        """Claims a context for a new task.
+
+        Nothing is left behind by a refusal, unless a try was ambiguous: then the
+        pointer stays, as the claim may have stood for a while (rule *keep_ptr*).
+
+        Raises:
+            ContextBusy: Another task of the context is not terminal.
+            Repeated: The message started a task before.
+            ActiveTaskUnreadable, Contended, StoreError: Nothing was started.
+        """
+        attempt = _Attempt(ref)
+        give_up_at = boottime() + self._patience
+        ledger = self._ledger(ref.context_id)
+        try:
+            while boottime() < give_up_at:
+                seen = await ledger.load()
+                before = seen_before(seen.value, message)
+                if before is not None and await self._records.load(before) is not None:
+                    raise Repeated(before)  # only once its task is there to answer with (rule *idem*)
+                free = await self._free(seen.value)
+                if free is None:
+                    continue
+                if (claim := await self._try_claim(attempt, ledger, seen, free.last, message)) is not None:
+                    return claim
+            raise Contended(ref)
+        except BaseException:
+            await self._unpoint(attempt)
+            raise
+
+    async def _free(self, record: ContextRecord) -> Free | None:
+        """Free if the context can be claimed as it was read; None if something was settled: read again.
+
+        Raises:
+            ContextBusy: The active task lives.
+        """
+        active = await self._active_meta(record)
+        now = standing(record, active.meta if active else None, self._resume_from)
+        if isinstance(now, Free) or record.active is None:
+            return now if isinstance(now, Free) else None
+        ref = TaskRef(record.context_id, record.active.task_id)
+        if isinstance(now, Waits):
+            raise ContextBusy(ref, now.state, waits=True)
+        if isinstance(active, TaskRecord):
+            if (after := await self._settler.settled(active)).meta.open and not after.terminal:
+                raise ContextBusy(ref, state_name(after.task), waits=False)
+            return None
+        if not await self._settler.is_dead(now.owner):
+            raise ContextBusy(ref, now.state, waits=False)
+        if active is not None:  # a dead host's task.json that nobody can read is never overwritten
+            raise ActiveTaskUnreadable(active.key, ref)
+        if (await self._ledger(record.context_id).load()).value == record:  # rule recheck
+            await self._settler.tombstone(ref, now.owner)
+        return None
+
+    async def _active_meta(self, record: ContextRecord) -> TaskRecord | UnreadableTask | None:
+        if record.active is None:
+            return None
+        try:
+            return await self._records.load(TaskRef(record.context_id, record.active.task_id))
+        except UnreadableTask as e:
+            log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
+            if not e.meta.state:
+                raise ActiveTaskUnreadable(e.key, e.ref) from e
+            return e
+
+    async def _try_claim(
+        self,
+        attempt: _Attempt,
+        ledger: _LedgerObject,
+        seen: Versioned[ContextRecord],
+        last: LastCompleted | None,
+        message: Message,
+    ) -> Claim | None:
+        """Sends pointer and claim in parallel; None if somebody else was first."""
+        owner = self._table.allot()
+        active = Active(task_id=attempt.ref.task_id, owner=str(owner))
+        wanted = seen.value.claimed(active, last, remember(message, attempt.ref.task_id))
+        pointed, claimed = await asyncio.gather(
+            self._point(attempt), ledger.replace(seen, wanted), return_exceptions=True
+        )
+        if isinstance(claimed, BaseException):
+            self._table.close(owner)
+            attempt.ambiguous |= isinstance(claimed, StoreError) and claimed.ambiguous
+            if isinstance(claimed, Conflict):
+                return None
+            raise claimed
+        claim = _new_claim(attempt, owner, claimed, last)
+        self._table.hold(claim)
+        if isinstance(pointed, BaseException):
+            await self.surrender(claim)
+            raise pointed
+        return claim
+
+    async def _point(self, attempt: _Attempt) -> None:
+        if attempt.pointer is None:
+            attempt.pointer = await self._records.point(attempt.ref)
+
+    async def _unpoint(self, attempt: _Attempt) -> None:
+        if attempt.pointer is None or attempt.ambiguous:
+            return
+        try:
+            await self._records.unpoint(attempt.pointer, attempt.ref.task_id)
+        except StoreError as e:
+            log.warning("claim.pointer_left", task_id=attempt.ref.task_id, error=str(e))
+
+    # ------------------------------------------------------------------ a further turn
+
+    async def take_turn(self, task_id: str, context_id: str | None, message: Message) -> Claim:
+        """Claims the next turn of a parked task, by compare-and-swap on task.json alone (rule *turncas*).
+
+        Of simultaneous answers exactly one wins. The message enters the history
+        together with the claim; the state stays until the agent changes it.
+
+        Args:
+            task_id: The task.
+            context_id: The context that the message names, or None if it names only the task.
+            message: The answer.
+
+        Raises:
+            TaskMissing, ContextMismatch, TaskEnded: The message cannot be for this task.
+            ContextBusy: A turn of it is running.
+            Contended, StoreError: Nothing was started.
+        """
+        give_up_at = boottime() + self._patience
+        while boottime() < give_up_at:
+            record = await self._records.find(task_id)
+            if record is None:
+                raise TaskMissing(task_id)
+            if context_id is not None and record.ref.context_id != context_id:
+                raise ContextMismatch(record.ref)
+            record = await self._settler.settled(record)
+            if record.terminal:
+                raise TaskEnded(record.ref, state_name(record.task))
+            if record.meta.open:
+                raise ContextBusy(record.ref, state_name(record.task), waits=False)
+            if (claim := await self._try_turn(record, message)) is not None:
+                return claim
+        raise Contended(record.ref)
+
+    async def _try_turn(self, record: TaskRecord, message: Message) -> Claim | None:
+        owner, turn = self._table.allot(), record.meta.turn + 1
+        task = record.copy_task()
+        if task.status.HasField("message"):  # the question goes before the answer, as the SDK has it
+            task.history.append(task.status.message)
+            task.status.ClearField("message")
+        entered = task.history.add()
+        entered.CopyFrom(message)
+        entered.task_id, entered.context_id = record.ref.task_id, record.ref.context_id
+        meta = record.meta.with_(
+            owner=str(owner), turn=turn, open=True, seq=turn * TURN_STRIDE, was=state_name(record.task)
+        )
+        try:
+            written = await self._records.write(record, task, meta)
+        except Conflict:
+            self._table.close(owner)
+            return None
+        except BaseException:
+            self._table.close(owner)
+            raise
+        pin = record.meta.pin
+        claim = Claim(
+            ref=record.ref,
+            owner=owner,
+            turn=turn,
+            record=written,
+            base=pin,
+            base_ref=record.ref,
+            workspace_generation=pin.generation if pin else 0,
+        )
+        self._table.hold(claim)
+        return claim
+
+    # ------------------------------------------------------------------ giving a claim back
+
+    async def release(self, claim: Claim) -> None:
+        """Frees the context of a claim that ends without a task, before anybody is told (rule *release*).
+
+        Raises:
+            Fenced: The claim was taken over meanwhile.
+            StoreError: It may still be claimed.
+        """
+        await self._give_back(claim)
+        self._table.finish(claim, End.RELEASED)
+
+    async def surrender(self, claim: Claim) -> None:
+        """Gives up a claim whose agent has not started; never raises.
+
+        Where the bucket cannot be reached the claim still leaves the open list, so
+        that anybody who meets it holds it for dead.
+        """
+        try:
+            await self._give_back(claim) if claim.ledger else await self._park_again(claim)
+        except (StoreError, Fenced) as e:
+            log.warning("claim.surrender_failed", task_id=claim.ref.task_id, error=str(e))
+        finally:
+            self._table.finish(claim, End.SURRENDERED)
+
+    async def _give_back(self, claim: Claim) -> None:
+        if claim.ledger is None:
+            raise Fenced(claim.ref)
+        try:
+            await self._ledger(claim.ref.context_id).replace(claim.ledger, claim.ledger.value.released())
+        except Conflict as e:
+            self._table.finish(claim, End.FENCED)
+            raise Fenced(claim.ref) from e
+        if claim.pointer:
+            try:
+                await self._records.unpoint(claim.pointer, claim.ref.task_id)
+            except StoreError as e:
+                log.warning("claim.pointer_left", task_id=claim.ref.task_id, error=str(e))
+
+    async def _park_again(self, claim: Claim) -> None:
+        """Puts a turn that was not started back: parked, with the answer in its history."""
+        meta: TaskMeta = claim.record.meta.with_(open=False, seq=claim.record.meta.seq + 1)
+        await self._records.write(claim.record, claim.record.task, meta)
+
+    def _ledger(self, context_id: str) -> _LedgerObject:
+        return VersionedObject(self._store, context_key(context_id), ContextRecord(context_id=context_id))
+
+
+class _Attempt:
+    """A new task on its way to a claim, over any number of tries."""
+
+    def __init__(self, ref: TaskRef) -> None:
+        self.ref = ref
+        self.pointer: ObjectInfo | None = None
+        self.ambiguous = False
+
+
+def _new_claim(
+    attempt: _Attempt, owner: Owner, ledger: Versioned[ContextRecord], last: LastCompleted | None
+) -> Claim:
+    ref = attempt.ref
+    fresh = TaskRecord(ref, Task(id=ref.task_id, context_id=ref.context_id), TaskMeta(owner=str(owner), turn=1), 0, {})
+    return Claim(
+        ref=ref,
+        owner=owner,
+        turn=1,
+        record=fresh,
+        base=last.pin if last else None,
+        base_ref=TaskRef(ref.context_id, last.task_id) if last else None,
+        ledger=ledger,
+        pointer=attempt.pointer,
+    )

@@ -1,0 +1,96 @@
+"""Ending the tasks of dead hosts, by whoever touches them (DESIGN 4, *Settle*)."""
+
+from __future__ import annotations
+
+import structlog
+from a2a.helpers.proto_helpers import new_text_message
+from a2a.types.a2a_pb2 import Message, Role, Task, TaskState, TaskStatus
+
+from a2a_gcs.claims import ClaimTable
+from a2a_gcs.clock import utcnow
+from a2a_gcs.errors import Conflict
+from a2a_gcs.layout import TaskRef
+from a2a_gcs.ledger.heartbeat import Liveness
+from a2a_gcs.records import TaskMeta
+from a2a_gcs.task_json import stamp
+from a2a_gcs.task_records import TaskRecord, TaskRecords
+
+log = structlog.get_logger(__name__)
+
+
+class Settler:
+    """Fails open tasks whose owner is dead. Parked tasks are never settled (rule *keep_parked*)."""
+
+    def __init__(self, records: TaskRecords, liveness: Liveness, table: ClaimTable) -> None:
+        self._records = records
+        self._liveness = liveness
+        self._table = table
+
+    async def settled(self, record: TaskRecord) -> TaskRecord:
+        """The record as it stands once a dead owner's turn has been ended; unchanged if there is none.
+
+        The order is heartbeat, record again, write (rule *recheck*), so that an
+        outcome stored between the two is never mistaken for a death.
+        """
+        current = record
+        while await self._abandoned(current):
+            again = await self._records.load(current.ref)
+            if again is None:  # deleted under us: there is nothing to settle
+                return current
+            if again.version != current.version:
+                current = again
+                continue
+            try:
+                return await self._fail(current)
+            except Conflict:
+                current = await self._records.load(current.ref) or current
+        return current
+
+    async def tombstone(self, ref: TaskRef, owner: str) -> None:
+        """Ends a dead claim that has no task.json: pointer, then task.json as FAILED, both if absent.
+
+        Only then may anybody go on: a save of the dead host that lands late meets a Conflict (rule *tombstone*).
+        """
+        try:
+            await self._records.point(ref)
+        except Conflict:
+            pass  # the claim's own, or another settler's
+        task = Task(id=ref.task_id, context_id=ref.context_id)
+        fresh = TaskRecord(ref, task, TaskMeta(owner=owner, turn=1), 0, {})
+        try:
+            await self._fail(fresh)
+        except Conflict:
+            log.info("settle.superseded", task_id=ref.task_id, context_id=ref.context_id)
+
+    async def is_dead(self, owner: str) -> bool:
+        return await self._liveness.is_dead(owner)
+
+    async def _abandoned(self, record: TaskRecord) -> bool:
+        if record.terminal or not record.meta.open:
+            return False
+        if (claim := self._table.get(record.ref.task_id)) is not None and str(claim.owner) == record.meta.owner:
+            return False
+        return await self._liveness.is_dead(record.meta.owner)
+
+    async def _fail(self, record: TaskRecord) -> TaskRecord:
+        task = record.copy_task()
+        if task.status.HasField("message"):
+            task.history.append(task.status.message)
+        task.status.CopyFrom(TaskStatus(state=TaskState.TASK_STATE_FAILED, message=_epitaph(record)))
+        stamp(task, utcnow())
+        written = await self._records.write(record, task, record.meta.with_(open=False, seq=record.meta.foreign_seq()))
+        log.warning(
+            "settle.failed", task_id=record.ref.task_id, context_id=record.ref.context_id, owner=record.meta.owner
+        )
+        return written
+
+
+def _epitaph(record: TaskRecord) -> Message:
+    kept = f"Kept: {len(record.task.artifacts)} artifacts and the history up to the last save." if record.version else ""
+    text = (
+        "The host that ran this task stopped before the task was done. "
+        f"{kept} The next task of this context starts from the last completed workspace."
+    )
+    return new_text_message(
+        " ".join(text.split()), context_id=record.ref.context_id, task_id=record.ref.task_id, role=Role.ROLE_AGENT
+    )

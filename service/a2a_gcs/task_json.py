@@ -1,0 +1,110 @@
+"""task.json's body: an A2A Task as ProtoJSON (A2A 1.0), readable as it is; pure.
+
+A body written by an A2A 0.3 server is read too, and comes back as 1.0. Members
+that this version's Task does not have are kept beside it and written back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from a2a.compat.v0_3 import types as v03
+from a2a.compat.v0_3.conversions import to_core_task
+from a2a.types.a2a_pb2 import Task, TaskState
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from pydantic import ValidationError
+
+from a2a_gcs.errors import CorruptRecord
+
+TERMINAL = frozenset(
+    {
+        TaskState.TASK_STATE_COMPLETED,
+        TaskState.TASK_STATE_FAILED,
+        TaskState.TASK_STATE_CANCELED,
+        TaskState.TASK_STATE_REJECTED,
+    }
+)
+INTERRUPTED = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
+
+Unknown = Mapping[str, Any]
+
+
+def parse_task_json(key: str, body: bytes) -> tuple[Task, Unknown]:
+    """Reads a task.json of A2A 1.0 or 0.3.
+
+    Returns:
+        The Task, and the members that it has no field for, in their places.
+
+    Raises:
+        CorruptRecord: It is no Task.
+    """
+    try:
+        raw = json.loads(body)
+        if not isinstance(raw, dict):
+            raise CorruptRecord(key, "it is no JSON object")
+        if raw.get("kind") == "task":
+            task, unknown = to_core_task(v03.Task.model_validate(raw)), {}
+        else:
+            task = ParseDict(raw, Task(), ignore_unknown_fields=True)
+            unknown = _unknown_members(raw, Task.DESCRIPTOR)
+    except (ParseError, ValidationError, ValueError, RecursionError) as e:
+        raise CorruptRecord(key, e) from e
+    if not task.id or not task.context_id:
+        raise CorruptRecord(key, "it has no id or no contextId")
+    return task, unknown
+
+
+def format_task_json(task: Task, unknown: Unknown) -> bytes:
+    """Writes a task.json of A2A 1.0, indented."""
+    body = MessageToDict(task)
+    _merge(body, unknown)
+    return json.dumps(body, ensure_ascii=False, indent=2).encode() + b"\n"
+
+
+def state_name(task: Task) -> str:
+    return str(TaskState.Name(task.status.state))
+
+
+def status_millis(task: Task) -> int:
+    """The status timestamp in Unix milliseconds."""
+    return int(task.status.timestamp.ToMilliseconds())
+
+
+def stamp(task: Task, now: datetime) -> None:
+    """Sets the status timestamp to `now`, in whole milliseconds (A2A's resolution)."""
+    task.status.timestamp.FromDatetime(now.astimezone(UTC).replace(microsecond=now.microsecond // 1000 * 1000))
+
+
+def _unknown_members(raw: Mapping[str, Any], descriptor: Descriptor) -> dict[str, Any]:
+    """Members without a field, also inside of singular messages; lists are taken as they are known."""
+    by_name = {**descriptor.fields_by_name, **descriptor.fields_by_camelcase_name}
+    found: dict[str, Any] = {}
+    for name, value in raw.items():
+        known = by_name.get(name)
+        if known is None:
+            found[name] = value
+        elif isinstance(value, dict) and _is_plain_message(known) and (inner := _unknown_members(value, known.message_type)):
+            found[name] = inner
+    return found
+
+
+def _is_plain_message(known: FieldDescriptor) -> bool:
+    """A singular message that is an object in JSON; the well-known types (Struct, Timestamp) have forms of their own."""
+    return (
+        known.type == FieldDescriptor.TYPE_MESSAGE
+        and not known.is_repeated
+        and not known.message_type.full_name.startswith("google.protobuf.")
+    )
+
+
+def _merge(into: dict[str, Any], more: Unknown) -> None:
+    for name, value in more.items():
+        here = into.get(name)
+        if isinstance(here, dict) and isinstance(value, dict):
+            _merge(here, value)
+        elif here is None:
+            into[name] = value

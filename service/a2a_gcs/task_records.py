@@ -1,0 +1,168 @@
+"""task.json and its pointer, as records: read by id, written only over what was read."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from a2a.types.a2a_pb2 import Task
+
+from a2a_gcs.errors import CorruptRecord, InvalidId, NotFound
+from a2a_gcs.layout import TaskRef, encode_segment, pointer_key, task_key
+from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, ObjectInfo, ObjectStore
+from a2a_gcs.records import TaskMeta
+from a2a_gcs.task_json import TERMINAL, Unknown, format_task_json, parse_task_json, state_name, status_millis
+
+_REMEMBERED_POINTERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """A stored task.
+
+    Attributes:
+        ref: Where it lives.
+        task: The body. Treat as read-only; `copy_task` gives one to change.
+        meta: What the ledger knows about it.
+        version: Generation of task.json; 0 for one that is not stored yet.
+        unknown: Members of the body that this version has no field for.
+    """
+
+    ref: TaskRef
+    task: Task
+    meta: TaskMeta
+    version: int
+    unknown: Unknown
+
+    @property
+    def terminal(self) -> bool:
+        return self.task.status.state in TERMINAL
+
+    @property
+    def parked(self) -> bool:
+        """Waits for somebody: neither terminal nor has anyone claimed its next turn."""
+        return not self.terminal and not self.meta.open
+
+    def copy_task(self) -> Task:
+        copy = Task()
+        copy.CopyFrom(self.task)
+        return copy
+
+
+class UnreadableTask(CorruptRecord):
+    """A task.json whose body cannot be parsed; its metadata may still tell how it ended.
+
+    Attributes:
+        ref: Where it lives.
+        meta: Its metadata; all defaults if that is unreadable too.
+    """
+
+    def __init__(self, ref: TaskRef, cause: CorruptRecord, meta: TaskMeta) -> None:
+        super().__init__(cause.key, cause.cause)
+        self.ref = ref
+        self.meta = meta
+
+
+class TaskRecords:
+    """Reads and writes the pointer and task.json of each task below one root.
+
+    The pointer is written before task.json, so every task.json has one (I3).
+    A pointer never changes, so it is read once.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._contexts: dict[str, str] = {}
+
+    async def context_of(self, task_id: str) -> str | None:
+        """The context of a task, by its pointer; None if there is no pointer."""
+        if (known := self._contexts.get(task_id)) is not None:
+            return known
+        try:
+            body = (await self._store.get(pointer_key(task_id))).body
+            context_id = body.decode()
+            encode_segment(context_id)
+        except NotFound:
+            return None
+        except (ValueError, InvalidId) as e:
+            raise CorruptRecord(pointer_key(task_id), e) from e
+        self._remember(task_id, context_id)
+        return context_id
+
+    async def point(self, ref: TaskRef) -> ObjectInfo:
+        """Writes the pointer of a task that is about to be created.
+
+        Raises:
+            Conflict: There is one already.
+        """
+        return await self._store.put(
+            pointer_key(ref.task_id),
+            ref.context_id.encode(),
+            IF_ABSENT,
+            metadata={"context": encode_segment(ref.context_id)},
+            content_type="text/plain; charset=utf-8",
+        )
+
+    async def unpoint(self, pointer: ObjectInfo, task_id: str) -> None:
+        """Takes back the pointer of a claim that was surely lost."""
+        self._contexts.pop(task_id, None)
+        try:
+            await self._store.delete(pointer_key(task_id), version=pointer.version)
+        except NotFound:
+            return
+
+    async def find(self, task_id: str) -> TaskRecord | None:
+        """Reads a task by its id alone. Raises UnreadableTask and StoreError."""
+        context_id = await self.context_of(task_id)
+        return await self.load(TaskRef(context_id, task_id)) if context_id is not None else None
+
+    async def load(self, ref: TaskRef) -> TaskRecord | None:
+        """Reads a task; None if there is no task.json. Raises UnreadableTask and StoreError."""
+        key = task_key(ref)
+        try:
+            blob = await self._store.get(key, with_metadata=True)
+        except NotFound:
+            return None
+        meta = TaskMeta()
+        try:
+            meta = TaskMeta.from_metadata(key, blob.info.metadata)
+            # Off the loop: parsing a task of 50 MB takes seconds, and other tasks of this host go on meanwhile.
+            task, unknown = await _parse(key, blob.body)
+            if (task.context_id, task.id) != ref:
+                raise CorruptRecord(key, f"it holds task {task.id!r} of context {task.context_id!r}")
+        except CorruptRecord as e:
+            raise UnreadableTask(ref, e, meta) from e
+        return TaskRecord(ref, task, meta, blob.info.version, unknown)
+
+    async def write(self, seen: TaskRecord, task: Task, meta: TaskMeta) -> TaskRecord:
+        """Writes `task` over the record that was `seen`; one of version 0 is created.
+
+        Raises:
+            Conflict: It changed meanwhile.
+            StoreError: `ambiguous` tells whether it may have been written.
+        """
+        meta = meta.with_(state=state_name(task), status_time=status_millis(task))
+        mode = IfVersion(seen.version) if seen.version else IF_ABSENT
+        info = await self._store.put(
+            task_key(seen.ref),
+            format_task_json(task, seen.unknown),
+            mode,
+            metadata=meta.to_metadata(),
+            content_type="application/json",
+        )
+        self._remember(seen.ref.task_id, seen.ref.context_id)
+        return TaskRecord(seen.ref, task, meta, info.version, seen.unknown)
+
+    def _remember(self, task_id: str, context_id: str) -> None:
+        if len(self._contexts) >= _REMEMBERED_POINTERS:
+            self._contexts.pop(next(iter(self._contexts)))
+        self._contexts[task_id] = context_id
+
+
+_LARGE = 256 * 1024
+
+
+async def _parse(key: str, body: bytes) -> tuple[Task, Unknown]:
+    if len(body) < _LARGE:
+        return parse_task_json(key, body)
+    return await asyncio.to_thread(parse_task_json, key, body)

@@ -183,9 +183,7 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    async def list(
-        self, prefix: str, *, start: str = "", page: str | None = None, limit: int = MAX_PAGE
-    ) -> Page:
+    async def list(self, prefix: str, *, start: str = "", page: str | None = None, limit: int = MAX_PAGE) -> Page:
         """Lists keys that begin with `prefix` and are not below `start`, in UTF-8 byte order, with metadata.
 
         Args:

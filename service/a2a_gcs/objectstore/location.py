@@ -1,0 +1,54 @@
+"""From a store URI to a store: the one place where the stack of decorators is put together."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from a2a_gcs.errors import ConfigError
+from a2a_gcs.objectstore.instrument import InstrumentedStore, StoreStats
+from a2a_gcs.objectstore.local import LocalStore
+from a2a_gcs.objectstore.memory import MemoryStore
+from a2a_gcs.objectstore.port import ObjectStore
+from a2a_gcs.objectstore.prefix import PrefixStore
+from a2a_gcs.objectstore.retry import RetryingStore
+
+ACCEPTED = '"memory", "file:<dir>", "gs://bucket[/prefix]", or an ObjectStore object'
+_GS = re.compile(r"gs://(?P<bucket>[a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?:/(?P<prefix>.*))?", re.DOTALL)
+
+
+def open_store(
+    where: str | ObjectStore | None, *, stats: StoreStats | None = None, budget: float = 20.0
+) -> ObjectStore:
+    """Opens the store that a setting names. Connects only with the first call.
+
+    Args:
+        where: None or "memory"; "file:<dir>"; "gs://bucket[/prefix]"; or an object, which is used as it is.
+        stats: Counts the tries against a directory or bucket, when given.
+        budget: Seconds for the retries of one call (`RetryingStore`).
+
+    Raises:
+        ConfigError: Anything else; the message names the accepted forms.
+    """
+    if isinstance(where, ObjectStore):
+        return where
+    if where is None or where == "memory":
+        return MemoryStore()
+    if not isinstance(where, str):
+        raise ConfigError(f"a store is {ACCEPTED}, not {where!r}")
+    if where.startswith("file:") and where.removeprefix("file:"):
+        return _stack(LocalStore(Path(where.removeprefix("file:")).expanduser()), stats, budget)
+    if match := _GS.fullmatch(where):
+        from a2a_gcs.objectstore.gcs import GCSStore  # noqa: PLC0415 - half a second that only a bucket pays
+
+        store = _stack(GCSStore(match["bucket"]), stats, budget)
+        prefix = match["prefix"]
+        try:
+            return PrefixStore(store, prefix) if prefix else store
+        except ValueError as error:
+            raise ConfigError(f"the store {where!r} has no usable prefix: {error}; a store is {ACCEPTED}") from error
+    raise ConfigError(f"a store is {ACCEPTED}, not {where!r}")
+
+
+def _stack(adapter: ObjectStore, stats: StoreStats | None, budget: float) -> ObjectStore:
+    return RetryingStore(InstrumentedStore(adapter, stats) if stats is not None else adapter, budget=budget)

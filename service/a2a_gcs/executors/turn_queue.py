@@ -1,0 +1,188 @@
+"""The event queue that an agent is given for one turn, between it and the SDK.
+
+It keeps the order of DESIGN 5: terminal and input-required states are held
+back until the workspace is stored. It also turns what the SDK would answer
+with a broken task (FACTS 6) into what the agent meant, or into an error that
+the agent gets where it made the mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+from a2a.helpers.proto_helpers import new_text_message
+from a2a.server.events.event_queue import Event, EventQueue
+from a2a.types.a2a_pb2 import (
+    Message,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+
+from a2a_gcs.clock import utcnow
+from a2a_gcs.errors import A2AGcsError
+from a2a_gcs.layout import TaskRef
+from a2a_gcs.task_json import TERMINAL
+
+log = structlog.get_logger(__name__)
+
+HELD = TERMINAL | {TaskState.TASK_STATE_INPUT_REQUIRED}
+"""States that end a turn: nobody hears of them before the workspace is stored."""
+
+
+class AgentMistake(A2AGcsError):
+    """An agent emitted something that is not allowed here; it is raised at the call that did."""
+
+
+class TurnQueue(EventQueue):
+    """Takes the agent's events of one turn.
+
+    Args:
+        out: The SDK's queue.
+        ref: The task of the turn.
+        message: The message that the turn answers; the first of a new task's history.
+        current: The task so far; None in a new task.
+        release: Frees the context, for an answer without a task; None where every message becomes a task.
+    """
+
+    def __init__(
+        self,
+        out: EventQueue,
+        ref: TaskRef,
+        message: Message,
+        current: Task | None,
+        release: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        self._out = out
+        self._ref = ref
+        self._message = message
+        self._release = release
+        self._artifacts = {a.artifact_id for a in current.artifacts} if current else set()
+        self._closed = False
+        self.published = current is not None
+        self.held: TaskStatus | None = None
+        self.last: TaskStatus | None = None
+        self.answered = False
+        self.said_something = False
+
+    def close(self) -> None:
+        """Takes no more: the turn is over. What an agent emits later is dropped, and logged."""
+        self._closed = True
+
+    async def publish(self) -> Task:
+        """Publishes the task in state working, as the first event of a new task."""
+        task = Task(id=self._ref.task_id, context_id=self._ref.context_id)
+        task.history.add().CopyFrom(self._message)
+        task.status.CopyFrom(now(TaskStatus(state=TaskState.TASK_STATE_WORKING)))
+        self.published = True
+        await self._out.enqueue_event(task)
+        return task
+
+    async def enqueue_event(self, event: Event) -> None:
+        """Takes one event from the agent.
+
+        Raises:
+            AgentMistake: It is for another task, or appends to an artifact that does not exist.
+        """
+        if self._closed or self._ended():
+            log.warning("agent.event_after_end", task_id=self._ref.task_id, event_type=type(event).__name__)
+            return
+        self.said_something = True
+        if isinstance(event, Message):
+            await self._take_message(event)
+        elif isinstance(event, Task):
+            await self._take_task(event)
+        elif isinstance(event, TaskStatusUpdateEvent):
+            self._check(event.task_id)
+            await self._take_status(event)
+        else:
+            self._check(event.task_id)
+            await self._take_artifact(event)
+
+    async def finish(self, status: TaskStatus) -> None:
+        """Emits the state that the turn ends in; the workspace is stored by now."""
+        self._closed = True
+        if not self.published:
+            await self.publish()
+        await self._emit(TaskStatusUpdateEvent(status=now(status)))
+
+    def _ended(self) -> bool:
+        return self.held is not None and self.held.state in TERMINAL
+
+    def _check(self, task_id: str) -> None:
+        if task_id and task_id != self._ref.task_id:
+            raise AgentMistake(f"the agent emitted an event of task {task_id} while it ran task {self._ref.task_id}")
+
+    async def _take_message(self, message: Message) -> None:
+        """A plain Message ends the run: as the answer where no task exists yet, else as the completed task's status."""
+        if self._release is not None and not self.published:
+            await self._release()
+            self.answered = True
+            self.close()
+            await self._out.enqueue_event(message)
+            return
+        said = Message()
+        said.CopyFrom(message)
+        said.task_id, said.context_id = self._ref
+        self.held = now(TaskStatus(state=TaskState.TASK_STATE_COMPLETED, message=said))
+
+    async def _take_task(self, task: Task) -> None:
+        """What a whole Task adds to the one that the host published: its artifacts and its state."""
+        self._check(task.id)
+        if not self.published:
+            await self.publish()
+        for artifact in task.artifacts:
+            await self._take_artifact(TaskArtifactUpdateEvent(artifact=artifact, last_chunk=True))
+        if task.status.state not in {TaskState.TASK_STATE_UNSPECIFIED, TaskState.TASK_STATE_SUBMITTED}:
+            await self._take_status(TaskStatusUpdateEvent(status=task.status))
+
+    async def _take_status(self, event: TaskStatusUpdateEvent) -> None:
+        if event.status.state == TaskState.TASK_STATE_UNSPECIFIED:
+            raise AgentMistake("the agent emitted a status without a state")
+        if event.status.state in HELD:
+            self.held = now(event.status)
+            return
+        self.held = None  # the agent goes on after it asked for input
+        if not self.published:
+            await self.publish()
+        self.last = now(event.status)
+        await self._emit(event)
+
+    async def _take_artifact(self, event: TaskArtifactUpdateEvent) -> None:
+        artifact_id = event.artifact.artifact_id
+        if not artifact_id:
+            raise AgentMistake("the agent emitted an artifact without an artifactId")
+        if event.append and artifact_id not in self._artifacts:
+            raise AgentMistake(f"the agent appended to artifact {artifact_id}, which does not exist; create it first")
+        if not self.published:
+            await self.publish()
+        self._artifacts.add(artifact_id)
+        await self._emit(event)
+
+    async def _emit(self, event: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -> None:
+        copy = type(event)()
+        copy.CopyFrom(event)
+        copy.task_id, copy.context_id = self._ref.task_id, self._ref.context_id
+        if isinstance(copy, TaskStatusUpdateEvent):
+            copy.status.CopyFrom(now(copy.status))
+        await self._out.enqueue_event(copy)
+
+
+def now(status: TaskStatus) -> TaskStatus:
+    """The status with a timestamp: its own, or the present in whole milliseconds."""
+    copy = TaskStatus()
+    copy.CopyFrom(status)
+    if not copy.HasField("timestamp"):
+        moment = utcnow()
+        copy.timestamp.FromDatetime(moment.replace(microsecond=moment.microsecond // 1000 * 1000))
+    return copy
+
+
+def failed(ref: TaskRef, text: str) -> TaskStatus:
+    """A FAILED status that says why."""
+    message = new_text_message(text, context_id=ref.context_id, task_id=ref.task_id, role=Role.ROLE_AGENT)
+    return now(TaskStatus(state=TaskState.TASK_STATE_FAILED, message=message))

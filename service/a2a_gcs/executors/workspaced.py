@@ -1,0 +1,237 @@
+"""Runs an agent's turn in its workspace: restore, run, snapshot, and only then tell (DESIGN 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal
+
+import structlog
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events.event_queue import Event, EventQueue
+from a2a.types.a2a_pb2 import TaskState, TaskStatus
+
+from a2a_gcs.claims import Claim, ClaimTable, End
+from a2a_gcs.errors import A2AGcsError, Conflict, StoreError
+from a2a_gcs.executors.turn_queue import TurnQueue, failed
+from a2a_gcs.executors.workspace import WORKSPACE_STATE
+from a2a_gcs.layout import workspace_key
+from a2a_gcs.ledger.errors import Fenced
+from a2a_gcs.ledger.ledger import Ledger
+from a2a_gcs.task_json import INTERRUPTED
+from a2a_gcs.workspaces.errors import WorkspaceError
+from a2a_gcs.workspaces.snapshots import Snapshots
+from a2a_gcs.workspaces.workdir import WorkDirs
+
+log = structlog.get_logger(__name__)
+
+Answers = Literal["task", "message"]
+
+_KEEPS_GOING = frozenset({TaskState.TASK_STATE_COMPLETED}) | INTERRUPTED
+
+
+class WorkspacedExecutor(AgentExecutor):
+    """The SDK's executor around an agent of the user's.
+
+    The SDK hears exactly one final state per turn, after the workspace that goes
+    with it is stored; an agent that fails, says nothing or forgets to finish
+    ends in FAILED with the reason.
+
+    Args:
+        agent: The agent.
+        table: Where the turn's claim was entered by the ledger.
+        ledger: Frees the context of a Message answer.
+        snapshots: Restores and saves workspaces.
+        workdirs: Makes the directories that agents work in.
+        answers: `task`: every message becomes a task, published before the agent runs.
+            `message`: a plain Message is the whole answer.
+        stop_patience: Seconds that an agent gets to stop when its turn ended without it.
+    """
+
+    def __init__(
+        self,
+        agent: AgentExecutor,
+        table: ClaimTable,
+        ledger: Ledger,
+        snapshots: Snapshots,
+        workdirs: WorkDirs,
+        *,
+        answers: Answers = "task",
+        stop_patience: float = 5.0,
+    ) -> None:
+        self._agent = agent
+        self._table = table
+        self._ledger = ledger
+        self._snapshots = snapshots
+        self._workdirs = workdirs
+        self._answers = answers
+        self._stop_patience = stop_patience
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Runs the turn that was claimed for this request.
+
+        Raises:
+            Fenced: The turn was lost to somebody else; task.json has what came of it.
+        """
+        claim = self._table.get(context.task_id or "")
+        if claim is None or claim.started or context.message is None:
+            raise Fenced(claim.ref if claim else (context.context_id or "", context.task_id or ""))  # type: ignore[arg-type]
+        claim.started = True
+        current = context.current_task if claim.record.version else None
+        release = (lambda: self._ledger.release(claim)) if self._answers == "message" and claim.ledger else None
+        queue = TurnQueue(event_queue, claim.ref, context.message, current, release)
+        if current is None and self._answers == "task":
+            context.current_task = await queue.publish()
+        try:
+            async with self._directory(claim) as path:
+                context.call_context.state[WORKSPACE_STATE] = path
+                await self._turn(claim, context, queue, path)
+        except WorkspaceError as e:
+            if not claim.held:
+                raise
+            await queue.finish(failed(claim.ref, f"There is no place to work in: {e}"))
+        finally:
+            queue.close()
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Not used: the host stores CANCELED first, which ends the claim and so stops the agent."""
+
+    @contextlib.asynccontextmanager
+    async def _directory(self, claim: Claim) -> AsyncIterator[Path]:
+        path = self._workdirs.create(claim.ref.context_id, claim.ref.task_id)
+        try:
+            yield path
+        finally:
+            await asyncio.shield(self._workdirs.discard(path))
+
+    async def _turn(self, claim: Claim, context: RequestContext, queue: TurnQueue, path: Path) -> None:
+        try:
+            await self._restore(claim, path)
+        except (WorkspaceError, StoreError) as e:
+            log.error("workspace.not_restored", task_id=claim.ref.task_id, error=str(e))  # noqa: TRY400
+            await self._end(claim, queue, _not_restored(claim, e), None)
+            return
+        final = await self._run(claim, context, queue)
+        if final is None:
+            return
+        if claim.end is End.CANCELED:
+            await queue.finish(final)
+            await self._keep_for_inspection(claim, path)
+        else:
+            await self._end(claim, queue, final, path)
+
+    async def _restore(self, claim: Claim, path: Path) -> None:
+        if claim.base and claim.base_ref:
+            await self._snapshots.restore(workspace_key(claim.base_ref), claim.base, path)
+
+    # ------------------------------------------------------------------ running the agent
+
+    async def _run(self, claim: Claim, context: RequestContext, queue: TurnQueue) -> TaskStatus | None:
+        """Runs the agent to its end, or to that of its claim. The state to end in; None after a Message answer."""
+        run = asyncio.create_task(self._agent.execute(context, queue), name=f"agent:{claim.ref.task_id}")
+        over = asyncio.Event()
+        claim.on_end(over.set)
+        ended = asyncio.create_task(over.wait())
+        try:
+            await asyncio.wait({run, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            if not run.done() and not queue.answered:
+                queue.close()
+                await self._stop(run, context)
+        if queue.answered:
+            await self._let_finish(run)
+            return None
+        if claim.end is End.CANCELED:
+            return claim.record.task.status
+        if claim.end is not None:
+            raise Fenced(claim.ref)
+        return _final_state(claim, queue, run)
+
+    async def _stop(self, run: asyncio.Task[None], context: RequestContext) -> None:
+        """Asks the agent to stop, then cancels it. One that goes on all the same is fenced, so it harms nobody."""
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._agent.cancel(context, _Unheard()), self._stop_patience)
+        run.cancel()
+        await asyncio.wait({run}, timeout=self._stop_patience)
+        if not run.done():
+            log.error("agent.does_not_stop", task_id=context.task_id, seconds=self._stop_patience)
+        elif not run.cancelled() and (error := run.exception()):
+            log.info("agent.failed_while_stopping", task_id=context.task_id, error=str(error))
+
+    async def _let_finish(self, run: asyncio.Task[None]) -> None:
+        """After its Message the agent may tidy up; what it raises then changes nothing for the client."""
+        await asyncio.wait({run}, timeout=self._stop_patience)
+        run.cancel()
+        await asyncio.wait({run}, timeout=self._stop_patience)
+        if run.done() and not run.cancelled() and (error := run.exception()):
+            log.warning("agent.failed_after_its_answer", error=str(error))
+
+    # ------------------------------------------------------------------ ending the turn
+
+    async def _end(self, claim: Claim, queue: TurnQueue, final: TaskStatus, path: Path | None) -> None:
+        """Stores the workspace, then the state that goes with it (I4)."""
+        if path is not None:
+            final = await self._snapshot(claim, final, path)
+        if claim.end is End.CANCELED:  # while the snapshot was being stored
+            final = claim.record.task.status
+        elif claim.end is not None:
+            raise Fenced(claim.ref)
+        claim.parking = True
+        await queue.finish(final)
+
+    async def _snapshot(self, claim: Claim, final: TaskStatus, path: Path) -> TaskStatus:
+        """Pins a snapshot for the final state. Without one a task that was to go on or complete fails instead."""
+        try:
+            saved = await self._snapshots.save(path, workspace_key(claim.ref), replaces=claim.workspace_generation)
+        except Conflict as e:
+            self._table.finish(claim, End.FENCED)
+            raise Fenced(claim.ref) from e
+        except (WorkspaceError, StoreError) as e:
+            log.error("workspace.not_saved", task_id=claim.ref.task_id, error=str(e))  # noqa: TRY400
+            if final.state in _KEEPS_GOING:
+                return failed(claim.ref, f"The workspace could not be saved, so the task fails: {e}")
+            return final
+        claim.pin = saved.pin
+        for note in saved.notes:
+            log.info("workspace.note", task_id=claim.ref.task_id, note=note)
+        return final
+
+    async def _keep_for_inspection(self, claim: Claim, path: Path) -> None:
+        """A canceled task's files are stored too, if that is possible; nothing ever resumes from them."""
+        with contextlib.suppress(A2AGcsError):
+            await self._snapshots.save(path, workspace_key(claim.ref), replaces=claim.workspace_generation)
+
+
+class _Unheard(EventQueue):
+    """What an agent says in its `cancel`: the host has stored CANCELED already."""
+
+    async def enqueue_event(self, event: Event) -> None:
+        del event
+
+
+def _final_state(claim: Claim, queue: TurnQueue, run: asyncio.Task[None]) -> TaskStatus:
+    """What the turn comes to, by what the agent raised, or said last."""
+    if run.cancelled():
+        return failed(claim.ref, "The agent stopped itself before the task was done.")
+    if (error := run.exception()) is not None:
+        log.error("agent.failed", task_id=claim.ref.task_id, exc_info=error)
+        return failed(claim.ref, f"The agent failed: {type(error).__name__}: {error}")
+    if queue.held is not None:
+        return queue.held
+    if queue.last is not None and queue.last.state in INTERRUPTED:
+        return queue.last
+    if not queue.said_something:
+        return failed(claim.ref, "The agent returned without an answer.")
+    return failed(claim.ref, "The agent returned before it had finished the task.")
+
+
+def _not_restored(claim: Claim, error: Exception) -> TaskStatus:
+    whose = claim.base_ref.task_id if claim.base_ref else ""
+    return failed(
+        claim.ref,
+        f"The workspace of task {whose} could not be restored, so the agent was not started: {error}. "
+        "Nothing was overwritten. Put the archive back, or go on in another context.",
+    )

@@ -1,0 +1,84 @@
+"""The FastAPI application: A2A over JSON-RPC and REST, the agent card, and what probes ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.server.routes.fastapi_routes import add_a2a_routes_to_fastapi
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from starlette.routing import Mount
+
+from a2a_gcs.errors import StoreError
+from a2a_gcs.host.services import Services
+from a2a_gcs.host.settings import Settings
+from a2a_gcs.objectstore import ObjectStore
+
+_READY_WITHIN_SECONDS = 3.0
+
+
+def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastAPI:
+    """The host as an ASGI application. Its lifespan opens everything and closes everything.
+
+    Args:
+        settings: The settings.
+        store: A store to use instead of the one that the settings name.
+
+    Raises:
+        ConfigError: The agent or the store cannot be what the settings say.
+    """
+    services = Services(settings, store)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.services = services
+        try:
+            await services.start()
+            yield
+        finally:
+            await services.close()
+
+    app = FastAPI(title=services.card.name, version=version("a2a-gcs"), lifespan=lifespan)
+    _add_probes(app, services)
+    add_a2a_routes_to_fastapi(
+        app,
+        agent_card_routes=create_agent_card_routes(services.card),
+        jsonrpc_routes=create_jsonrpc_routes(services.handler, "/", enable_v0_3_compat=True),
+        rest_routes=[
+            route
+            for route in create_rest_routes(services.handler, enable_v0_3_compat=True)
+            if not isinstance(route, Mount)  # the `/{tenant}` prefix: this host serves no tenants
+        ],
+    )
+    return app
+
+
+def _add_probes(app: FastAPI, services: Services) -> None:
+    @app.get("/health", tags=["probes"])
+    async def health() -> dict[str, str]:
+        """The process is up."""
+        return {"status": "ok"}
+
+    @app.get("/ready", tags=["probes"])
+    async def ready() -> JSONResponse:
+        """The bucket is reachable and the heartbeat is fresh."""
+        problem = await _problem(services)
+        if problem:
+            return JSONResponse({"status": "not ready", "reason": problem}, status_code=503)
+        return JSONResponse({"status": "ready"})
+
+
+async def _problem(services: Services) -> str | None:
+    if services.heartbeat.age > services.settings.lease_seconds * 2 / 3:
+        return "the heartbeat is not being renewed"
+    try:
+        await asyncio.wait_for(services.reach_bucket(), _READY_WITHIN_SECONDS)
+    except StoreError as e:
+        return f"the bucket does not answer: {e}"
+    except TimeoutError:
+        return f"the bucket did not answer within {_READY_WITHIN_SECONDS:.0f} s"
+    return None

@@ -1,0 +1,50 @@
+"""Claims where the SDK asks for a request's context: before any ActiveTask exists (DESIGN 4)."""
+
+from __future__ import annotations
+
+import uuid
+
+from a2a.server.agent_execution import RequestContext, RequestContextBuilder
+from a2a.server.context import ServerCallContext
+from a2a.types.a2a_pb2 import Message, SendMessageRequest, Task
+from a2a.utils.errors import InvalidParamsError
+
+from a2a_gcs.claims import Claim
+from a2a_gcs.layout import TaskRef
+from a2a_gcs.ledger.ledger import Ledger
+
+CLAIM_STATE = "a2a_gcs.claim"
+"""Key of `ServerCallContext.state` under which a request's claim is found by its set-up."""
+
+
+class ClaimingContextBuilder(RequestContextBuilder):
+    """Builds a request's context around a claim: of the context for a new task, of the next turn for an answer.
+
+    The context id of an answer is the task's own, also where the message names only the task (FACTS 4).
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def build(
+        self,
+        context: ServerCallContext,
+        params: SendMessageRequest | None = None,
+        task_id: str | None = None,
+        context_id: str | None = None,
+        task: Task | None = None,
+    ) -> RequestContext:
+        """Claims, then builds. Raises what `Ledger.claim` and `Ledger.take_turn` raise."""
+        del task
+        if params is None:
+            raise InvalidParamsError(message="there is no message")
+        claim = await self._claim(params.message, task_id, context_id)
+        context.state[CLAIM_STATE] = claim
+        return RequestContext(
+            call_context=context, request=params, task_id=claim.ref.task_id, context_id=claim.ref.context_id
+        )
+
+    async def _claim(self, message: Message, task_id: str | None, context_id: str | None) -> Claim:
+        if task_id:
+            return await self._ledger.take_turn(task_id, context_id, message)
+        return await self._ledger.claim(TaskRef(context_id or str(uuid.uuid4()), str(uuid.uuid4())), message)

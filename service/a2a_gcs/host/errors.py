@@ -1,0 +1,55 @@
+"""How our errors reach an A2A client: the one table, for every binding (FACTS 4).
+
+The SDK turns an A2AError's code into that of JSON-RPC, REST and gRPC, and its
+data, a flat map of strings, into ErrorInfo.metadata (1.0) or error.data (0.3).
+"""
+
+from __future__ import annotations
+
+from a2a.utils.errors import (
+    A2AError,
+    InternalError,
+    InvalidParamsError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+
+from a2a_gcs.errors import A2AGcsError, InvalidId, PermissionDenied, StoreError
+from a2a_gcs.ledger.errors import (
+    ActiveTaskUnreadable,
+    Contended,
+    ContextBusy,
+    ContextMismatch,
+    TaskEnded,
+    TaskMissing,
+)
+
+
+def to_a2a_error(error: A2AGcsError) -> A2AError:
+    """The A2A error for one of ours; InternalError for what no client can do anything about."""
+    match error:
+        case TaskMissing():
+            return TaskNotFoundError(str(error))
+        case InvalidId() | ContextMismatch():
+            return InvalidParamsError(str(error))
+        case ContextBusy(active=active, state=state):
+            data = {"contextId": active.context_id, "activeTaskId": active.task_id, "state": state}
+            return _refused("CONTEXT_BUSY", error, data)
+        case TaskEnded(ref=ref, state=state):
+            data = {"contextId": ref.context_id, "taskId": ref.task_id, "state": state}
+            return _refused("TASK_TERMINAL", error, data)
+        case ActiveTaskUnreadable(ref=ref):
+            return _refused("TASK_UNREADABLE", error, {"contextId": ref.context_id, "activeTaskId": ref.task_id})
+        case Contended(ref=ref):
+            return _refused("CONTEXT_CONTENDED", error, {"contextId": ref.context_id})
+        case PermissionDenied():
+            return InternalError("the bucket does not permit this; the host's log says more", {"reason": "STORE_DENIED"})
+        case StoreError():
+            text = "the bucket cannot be reached right now; nothing is lost, send again in a few seconds"
+            return InternalError(text, {"reason": "STORE_UNAVAILABLE"})
+        case _:
+            return InternalError(str(error))
+
+
+def _refused(reason: str, error: A2AGcsError, data: dict[str, str]) -> A2AError:
+    return UnsupportedOperationError(str(error), {"reason": reason, **data})

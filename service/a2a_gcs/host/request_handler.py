@@ -1,0 +1,335 @@
+"""The SDK's request handler, with the guards of FACTS 6.
+
+Every binding calls this one object, so all give the same answers. What a
+client is told about the end of a turn is what is stored: where the SDK's own
+stream breaks off, the stored task is sent instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import structlog
+from a2a.server.cluster import TaskVersion
+from a2a.server.context import ServerCallContext
+from a2a.server.events.event_queue import Event
+from a2a.server.request_handlers.default_request_handler_v2 import DefaultRequestHandlerV2
+from a2a.server.request_handlers.request_handler import validate_request_params
+from a2a.types.a2a_pb2 import (
+    AgentCard,
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+    TaskStatusUpdateEvent,
+)
+from a2a.utils.errors import (
+    InternalError,
+    InvalidParamsError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from a2a.utils.task import apply_history_length
+
+from a2a_gcs.claims import Claim
+from a2a_gcs.errors import A2AGcsError
+from a2a_gcs.executors.workspaced import WorkspacedExecutor
+from a2a_gcs.host.claiming import CLAIM_STATE, ClaimingContextBuilder
+from a2a_gcs.host.errors import to_a2a_error
+from a2a_gcs.ledger.errors import Fenced, Repeated
+from a2a_gcs.ledger.ledger import Ledger
+from a2a_gcs.task_json import INTERRUPTED, TERMINAL, state_name
+from a2a_gcs.tasks.store import BucketTaskStore
+from a2a_gcs.tasks.stream import BucketEventStream
+
+log = structlog.get_logger(__name__)
+
+START_WITHIN_SECONDS = 30.0
+"""A claim whose agent has not started by then gives itself up (DESIGN 4)."""
+
+_PARKED_COPY_SECONDS = 1.0
+"""How long the SDK keeps its copy of a parked task; the stored one is what counts (FACTS 6)."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _in_a2a_terms(method: F) -> F:
+    """Lets only A2AErrors out of a handler method."""
+
+    @functools.wraps(method)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await method(*args, **kwargs)
+        except A2AGcsError as e:
+            raise _translated(e) from e
+
+    @functools.wraps(method)
+    async def streaming(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        async with contextlib.aclosing(method(*args, **kwargs)) as events:
+            try:
+                async for event in events:
+                    yield event
+            except A2AGcsError as e:
+                raise _translated(e) from e
+
+    chosen = streaming if "AsyncGenerator" in str(method.__annotations__.get("return")) else wrapper
+    return cast("F", chosen)
+
+
+def _translated(error: A2AGcsError) -> Exception:
+    translated = to_a2a_error(error)
+    if isinstance(translated, InternalError):
+        log.error("request.failed", error=str(error), cause=repr(error.__cause__ or error))
+    return translated
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A turn that has been started: its events from the first on."""
+
+    task_id: str
+    first: Event | None
+    rest: AsyncGenerator[Event, None]
+
+    async def events(self) -> AsyncIterator[Event]:
+        if self.first is not None:
+            yield self.first
+            async for event in self.rest:
+                yield event
+
+
+class RequestHandler(DefaultRequestHandlerV2):
+    """Answers A2A requests over one root.
+
+    Args:
+        executor: Runs turns.
+        store: The tasks.
+        stream: Their events.
+        ledger: Who may run.
+        card: What the agent says of itself.
+    """
+
+    def __init__(
+        self,
+        executor: WorkspacedExecutor,
+        store: BucketTaskStore,
+        stream: BucketEventStream,
+        ledger: Ledger,
+        card: AgentCard,
+    ) -> None:
+        super().__init__(
+            agent_executor=executor,
+            task_store=store,
+            agent_card=card,
+            request_context_builder=ClaimingContextBuilder(ledger),
+            event_stream=stream,
+            interrupted_task_timeout=_PARKED_COPY_SECONDS,
+        )
+        self._store = store
+        self._stream = stream
+        self._ledger = ledger
+        self._set_ups: set[asyncio.Task[_Run]] = set()
+
+    # ------------------------------------------------------------------ send
+
+    @_in_a2a_terms
+    @validate_request_params
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Message | Task:
+        """Starts or continues a task. Returns when it ends, waits for somebody, or at once if so asked."""
+        at_once = params.configuration.return_immediately
+        try:
+            run = await self._begin(params, context, whole_tasks=True)
+        except Repeated as e:
+            result: Message | Task = await self._outcome(e.ref.task_id, at_once=at_once)
+        else:
+            result = await self._first_answer(run, at_once=at_once) or await self._outcome(run.task_id, at_once=at_once)
+        return apply_history_length(result, params.configuration) if isinstance(result, Task) else result
+
+    async def _first_answer(self, run: _Run, *, at_once: bool) -> Message | Task | None:
+        """The first event that answers a send; None if the run was lost before there was one."""
+        answer: Message | Task | None = None
+        async with contextlib.aclosing(run.rest):
+            try:
+                async for event in run.events():
+                    if isinstance(event, Message):
+                        answer = event  # nothing may follow it; the SDK sees to that
+                    elif isinstance(event, Task) and (at_once or event.status.state in TERMINAL | INTERRUPTED):
+                        return event
+            except (A2AGcsError, InternalError) as e:
+                log.info("send.run_lost", task_id=run.task_id, error=str(e))
+        return answer
+
+    async def _outcome(self, task_id: str, *, at_once: bool) -> Task:
+        """The stored task, once it has ended or waits for somebody."""
+        async with contextlib.aclosing(self._follow(task_id)) as events:
+            async for event in events:
+                state = event.status.state if isinstance(event, Task | TaskStatusUpdateEvent) else None
+                if at_once or state in TERMINAL | INTERRUPTED:
+                    break
+        record = await self._store.read(task_id)
+        if record is None:
+            raise TaskNotFoundError
+        return record.copy_task()
+
+    @_in_a2a_terms
+    @validate_request_params
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event, None]:
+        """Starts or continues a task and streams its events, ending with the stored end of the turn."""
+        try:
+            run = await self._begin(params, context, whole_tasks=False)
+        except Repeated as e:
+            async with contextlib.aclosing(self._follow(e.ref.task_id)) as events:
+                async for event in events:
+                    yield event
+            return
+        ended = False
+        async with contextlib.aclosing(run.rest):
+            try:
+                async for event in run.events():
+                    ended = _ends_turn(event)
+                    yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
+            except (A2AGcsError, InternalError) as e:
+                log.info("stream.run_lost", task_id=run.task_id, error=str(e))
+        if not ended and (record := await self._store.read(run.task_id)) is not None:
+            yield record.copy_task()
+
+    # ------------------------------------------------------------------ starting a turn
+
+    async def _begin(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
+        """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
+        if context.tenant:
+            raise InvalidParamsError(message="this host serves no tenants")
+        task = asyncio.create_task(self._set_up(params, context, whole_tasks=whole_tasks))
+        self._set_ups.add(task)
+        task.add_done_callback(self._set_ups.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_hang_up)
+            raise
+
+    async def _set_up(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
+        """Claims, starts the agent and waits for its first event; any failure before that surrenders the claim."""
+        try:
+            active, request = await self._setup_active_task(params, context)
+            events = active.subscribe(request=request, replace_status_update_with_task=whole_tasks)
+            first = await self._first_event(events, context.state[CLAIM_STATE])
+        except BaseException:
+            claim: Claim | None = context.state.get(CLAIM_STATE)
+            if claim is not None and claim.held and not claim.started:
+                await self._ledger.surrender(claim)
+            raise
+        return _Run(cast("str", request.task_id), first, events)
+
+    async def _first_event(self, events: AsyncGenerator[Event, None], claim: Claim) -> Event | None:
+        waiting = asyncio.ensure_future(anext(events, None))
+        await asyncio.wait({waiting}, timeout=START_WITHIN_SECONDS)
+        if not waiting.done() and not claim.started:
+            waiting.cancel()
+            await self._ledger.surrender(claim)
+            raise InternalError("the agent could not be started in time; send again")
+        try:
+            return await waiting
+        except Fenced:  # lost before its first event: the caller looks at what is stored
+            return None
+
+    # ------------------------------------------------------------------ the other methods
+
+    @_in_a2a_terms
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
+        """Reads a task; one that a dead host left running is ended first."""
+        return await super().on_get_task(params, context)
+
+    @_in_a2a_terms
+    async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """Lists tasks, newest status first."""
+        return await super().on_list_tasks(params, context)
+
+    @_in_a2a_terms
+    @validate_request_params
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task | None:
+        """Stores CANCELED, which ends the run wherever it is, and answers with the stored task.
+
+        Raises:
+            TaskNotFoundError: There is no such task.
+            TaskNotCancelableError: It was terminal already, or became so first.
+        """
+        del context
+        record = await self._store.read(params.id)
+        if record is None:
+            raise TaskNotFoundError
+        if not record.terminal:
+            record = await self._store.cancel(params.id)
+            if record is not None and record.task.status.state == TaskState.TASK_STATE_CANCELED:
+                return record.copy_task()
+        raise TaskNotCancelableError
+
+    @_in_a2a_terms
+    @validate_request_params
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event, None]:
+        """Streams a task: first as it is stored, then what is new, until its turn ends.
+
+        Raises:
+            TaskNotFoundError: There is no such task.
+            UnsupportedOperationError: It is terminal.
+        """
+        del context
+        record = await self._store.read(params.id)
+        if record is None:
+            raise TaskNotFoundError
+        if record.terminal:
+            raise UnsupportedOperationError(f"Task {params.id} is in terminal state: {state_name(record.task)}")
+        async with contextlib.aclosing(self._follow(params.id)) as events:
+            async for event in events:
+                yield event
+
+    async def _follow(self, task_id: str) -> AsyncGenerator[Event, None]:
+        """The stored task, then its events until a turn of it ends; nothing is missed and nothing comes twice."""
+        with self._stream.tap(task_id) as tap:
+            record = await self._store.read(task_id)
+            if record is None:
+                return
+            yield record.copy_task()
+            if record.terminal:
+                return
+            async with contextlib.aclosing(tap.events(TaskVersion(record.meta.seq))) as events:
+                async for versioned in events:
+                    yield versioned.event
+                    if _ends_turn(versioned.event):
+                        return
+
+    async def aclose(self) -> None:
+        """Stops every run and waits for the set-ups under way."""
+        await super().aclose()
+        await asyncio.gather(*self._set_ups, return_exceptions=True)
+
+
+def _ends_turn(event: Event) -> bool:
+    if isinstance(event, Message):
+        return True
+    return isinstance(event, Task | TaskStatusUpdateEvent) and event.status.state in TERMINAL | INTERRUPTED
+
+
+def _hang_up(task: asyncio.Task[_Run]) -> None:
+    """Unsubscribes a client that went away while its turn was being set up; the turn goes on."""
+    if task.cancelled() or task.exception() is not None:
+        return
+    closing = asyncio.ensure_future(task.result().rest.aclose())
+    closing.add_done_callback(lambda t: t.cancelled() or t.exception())
+
+

@@ -1,0 +1,118 @@
+"""The composition root: everything that a host runs on, wired in one place and closed in one place."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import tempfile
+from pathlib import Path
+
+import structlog
+from a2a.types.a2a_pb2 import AgentCard
+
+from a2a_gcs.claims import ClaimTable
+from a2a_gcs.errors import NotFound
+from a2a_gcs.executors.spec import load_agent
+from a2a_gcs.executors.workspaced import WorkspacedExecutor
+from a2a_gcs.host.agent_card import build_card
+from a2a_gcs.host.request_handler import RequestHandler
+from a2a_gcs.host.settings import Settings
+from a2a_gcs.layout import heartbeat_key
+from a2a_gcs.ledger.heartbeat import Heartbeat, Liveness
+from a2a_gcs.ledger.ledger import Ledger
+from a2a_gcs.ledger.settle import Settler
+from a2a_gcs.objectstore import ObjectStore, open_store
+from a2a_gcs.task_records import TaskRecords
+from a2a_gcs.tasks.store import BucketTaskStore
+from a2a_gcs.tasks.stream import BucketEventStream
+from a2a_gcs.workspaces.limits import Limits
+from a2a_gcs.workspaces.snapshots import Snapshots
+from a2a_gcs.workspaces.workdir import WorkDirs
+
+log = structlog.get_logger(__name__)
+
+
+class Services:
+    """One host over one store.
+
+    Args:
+        settings: The settings.
+        store: A store to use instead of opening `settings.store`; it is not closed.
+    """
+
+    def __init__(self, settings: Settings, store: ObjectStore | None = None) -> None:
+        self.settings = settings
+        self.host_id = _host_id()
+        self._given = store
+        self.store = store or open_store(settings.store, budget=settings.store_budget_seconds)
+        self.table = ClaimTable(self.host_id)
+        shares = store is not None or settings.store == "memory"
+        self.heartbeat = Heartbeat(
+            (lambda: self.store) if shares else self._open_again,
+            self.table,
+            lease=settings.lease_seconds,
+            own_thread=not shares,
+        )
+        self.records = TaskRecords(self.store)
+        settler = Settler(self.records, Liveness(self.store, self.table), self.table)
+        self.ledger = Ledger(
+            self.store,
+            self.records,
+            settler,
+            self.table,
+            patience=settings.store_budget_seconds,
+            resume_from=settings.resume_from,
+        )
+        self.tasks = BucketTaskStore(self.store, self.records, self.table, settler.settled)
+        self.stream = BucketEventStream(self.tasks.read, self.table)
+        self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
+        limits = Limits(max_bytes=settings.max_workspace_bytes, max_entries=settings.max_workspace_files)
+        agent = load_agent(settings.agent)
+        self.executor = WorkspacedExecutor(
+            agent,
+            self.table,
+            self.ledger,
+            Snapshots(self.store, limits=limits),
+            self.workdirs,
+            answers=settings.answers,
+        )
+        self.card: AgentCard = build_card(agent, settings.agent, origin(settings))
+        self.handler = RequestHandler(self.executor, self.tasks, self.stream, self.ledger, self.card)
+
+    async def start(self) -> None:
+        """Reaches the bucket and makes the heartbeat durable. Raises StoreError."""
+        await self.heartbeat.start()
+        log.info("host.started", host_id=self.host_id, store=self.settings.store)
+
+    async def close(self) -> None:
+        """Stops the runs, then the heartbeat, then the store: what still runs counts as dead at once."""
+        await self.handler.aclose()
+        await self.heartbeat.stop()
+        self.workdirs.close()
+        if self._given is None:
+            await self.store.close()
+
+    async def reach_bucket(self) -> None:
+        """One read, to see that the bucket answers. Raises StoreError."""
+        try:
+            await self.store.head(heartbeat_key(self.host_id))
+        except NotFound:
+            return
+
+    def _open_again(self) -> ObjectStore:
+        """A store for the heartbeat's own thread; it retries by itself, within its own patience."""
+        return open_store(self.settings.store, budget=self.settings.lease_seconds * 4 / 30)
+
+
+def origin(settings: Settings) -> str:
+    """Where clients reach this host."""
+    if settings.public_url:
+        return str(settings.public_url).rstrip("/")
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}"
+
+
+def _host_id() -> str:
+    """Names this process: the machine, for people, and a random part that no other process ever has."""
+    name = "".join(c if c.isalnum() or c == "-" else "-" for c in socket.gethostname())[:40] or "host"
+    return f"{name}-{secrets.token_hex(8)}"

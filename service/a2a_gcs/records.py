@@ -179,7 +179,19 @@ class TaskMeta:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     _NAMES = frozenset(
-        "schema owner turn open seq state status-time was pin-generation pin-crc32c write-id".split()
+        [
+            "schema",
+            "owner",
+            "turn",
+            "open",
+            "seq",
+            "state",
+            "status-time",
+            "was",
+            "pin-generation",
+            "pin-crc32c",
+            "write-id",
+        ]
     )
 
     @classmethod

@@ -14,7 +14,7 @@ from typing import Any
 from a2a.compat.v0_3 import types as v03
 from a2a.compat.v0_3.conversions import to_core_task
 from a2a.types.a2a_pb2 import Task, TaskState
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from pydantic import ValidationError
 
@@ -50,7 +50,7 @@ def parse_task_json(key: str, body: bytes) -> tuple[Task, Unknown]:
             task, unknown = to_core_task(v03.Task.model_validate(raw)), {}
         else:
             task = ParseDict(raw, Task(), ignore_unknown_fields=True)
-            unknown = _unknown_members(raw, Task.DESCRIPTOR)
+            unknown = _unknown_members(raw, task.DESCRIPTOR)
     except (ParseError, ValidationError, ValueError, RecursionError) as e:
         raise CorruptRecord(key, e) from e
     if not task.id or not task.context_id:
@@ -79,7 +79,7 @@ def stamp(task: Task, now: datetime) -> None:
     task.status.timestamp.FromDatetime(now.astimezone(UTC).replace(microsecond=now.microsecond // 1000 * 1000))
 
 
-def _unknown_members(raw: Mapping[str, Any], descriptor: Descriptor) -> dict[str, Any]:
+def _unknown_members(raw: Mapping[str, Any], descriptor: Any) -> dict[str, Any]:
     """Members without a field, also inside of singular messages; lists are taken as they are known."""
     by_name = {**descriptor.fields_by_name, **descriptor.fields_by_camelcase_name}
     found: dict[str, Any] = {}
@@ -87,9 +87,17 @@ def _unknown_members(raw: Mapping[str, Any], descriptor: Descriptor) -> dict[str
         known = by_name.get(name)
         if known is None:
             found[name] = value
-        elif isinstance(value, dict) and _is_plain_message(known) and (inner := _unknown_members(value, known.message_type)):
+        elif (
+            isinstance(value, dict)
+            and _is_plain_message(known)
+            and (inner := _unknown_members(value, known.message_type))
+        ):
             found[name] = inner
     return found
+
+
+def _inner(value: Mapping[str, Any], known: FieldDescriptor) -> dict[str, Any]:
+    return _unknown_members(value, known.message_type) if known.message_type else {}
 
 
 def _is_plain_message(known: FieldDescriptor) -> bool:
@@ -97,6 +105,7 @@ def _is_plain_message(known: FieldDescriptor) -> bool:
     return (
         known.type == FieldDescriptor.TYPE_MESSAGE
         and not known.is_repeated
+        and known.message_type is not None
         and not known.message_type.full_name.startswith("google.protobuf.")
     )
 

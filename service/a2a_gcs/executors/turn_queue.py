@@ -9,6 +9,7 @@ the agent gets where it made the mistake.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 
 import structlog
 from a2a.helpers.proto_helpers import new_text_message
@@ -164,8 +165,7 @@ class TurnQueue(EventQueue):
         await self._emit(event)
 
     async def _emit(self, event: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -> None:
-        copy = type(event)()
-        copy.CopyFrom(event)
+        copy = deepcopy(event)
         copy.task_id, copy.context_id = self._ref.task_id, self._ref.context_id
         if isinstance(copy, TaskStatusUpdateEvent):
             copy.status.CopyFrom(now(copy.status))

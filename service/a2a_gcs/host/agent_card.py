@@ -14,7 +14,7 @@ def build_card(agent: AgentExecutor, spec: str, origin: str) -> AgentCard:
     """A card for an agent.
 
     Args:
-        agent: The executor; one with a `card` attribute or method describes itself, and only its interfaces are replaced.
+        agent: The executor; one with a `card` attribute or method describes itself; its interfaces are replaced.
         spec: How it was named on the command line.
         origin: Where clients reach the host, such as `http://127.0.0.1:8080`.
     """

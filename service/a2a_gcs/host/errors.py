@@ -25,7 +25,7 @@ from a2a_gcs.ledger.errors import (
 )
 
 
-def to_a2a_error(error: A2AGcsError) -> A2AError:
+def to_a2a_error(error: A2AGcsError) -> A2AError:  # noqa: PLR0911 - a table
     """The A2A error for one of ours; InternalError for what no client can do anything about."""
     match error:
         case TaskMissing():
@@ -43,7 +43,9 @@ def to_a2a_error(error: A2AGcsError) -> A2AError:
         case Contended(ref=ref):
             return _refused("CONTEXT_CONTENDED", error, {"contextId": ref.context_id})
         case PermissionDenied():
-            return InternalError("the bucket does not permit this; the host's log says more", {"reason": "STORE_DENIED"})
+            return InternalError(
+                "the bucket does not permit this; the host's log says more", {"reason": "STORE_DENIED"}
+            )
         case StoreError():
             text = "the bucket cannot be reached right now; nothing is lost, send again in a few seconds"
             return InternalError(text, {"reason": "STORE_UNAVAILABLE"})

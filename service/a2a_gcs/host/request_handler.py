@@ -251,12 +251,12 @@ class RequestHandler(DefaultRequestHandlerV2):
     @_in_a2a_terms
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
         """Reads a task; one that a dead host left running is ended first."""
-        return await super().on_get_task(params, context)
+        return cast("Task | None", await super().on_get_task(params, context))
 
     @_in_a2a_terms
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """Lists tasks, newest status first."""
-        return await super().on_list_tasks(params, context)
+        return cast("ListTasksResponse", await super().on_list_tasks(params, context))
 
     @_in_a2a_terms
     @validate_request_params
@@ -331,5 +331,3 @@ def _hang_up(task: asyncio.Task[_Run]) -> None:
         return
     closing = asyncio.ensure_future(task.result().rest.aclose())
     closing.add_done_callback(lambda t: t.cancelled() or t.exception())
-
-

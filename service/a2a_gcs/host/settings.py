@@ -57,9 +57,9 @@ class Settings(BaseSettings):
     store_budget_seconds: Annotated[
         float, Field(gt=0, description="How long one request retries a store that is throttled or unavailable.")
     ] = 20.0
-    max_workspace_bytes: Annotated[
-        int, Field(gt=0, description="Most bytes that a workspace may hold, unpacked.")
-    ] = 20 * 1024**3
+    max_workspace_bytes: Annotated[int, Field(gt=0, description="Most bytes that a workspace may hold, unpacked.")] = (
+        20 * 1024**3
+    )
     max_workspace_files: Annotated[int, Field(gt=0, description="Most entries that a workspace may hold.")] = 1_000_000
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")

@@ -27,7 +27,7 @@ from a2a_gcs.ledger.errors import (
     TaskMissing,
 )
 from a2a_gcs.ledger.settle import Settler
-from a2a_gcs.ledger.state import Free, ResumeFrom, Runs, Waits, remember, seen_before, standing
+from a2a_gcs.ledger.state import Free, ResumeFrom, Waits, remember, seen_before, standing
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
 from a2a_gcs.records import TURN_STRIDE, Active, ContextRecord, LastCompleted, Owner, TaskMeta
 from a2a_gcs.task_json import state_name
@@ -194,7 +194,7 @@ class Ledger:
             Contended, StoreError: Nothing was started.
         """
         give_up_at = boottime() + self._patience
-        while boottime() < give_up_at:
+        while True:
             record = await self._records.find(task_id)
             if record is None:
                 raise TaskMissing(task_id)
@@ -207,7 +207,8 @@ class Ledger:
                 raise ContextBusy(record.ref, state_name(record.task), waits=False)
             if (claim := await self._try_turn(record, message)) is not None:
                 return claim
-        raise Contended(record.ref)
+            if boottime() >= give_up_at:
+                raise Contended(record.ref)
 
     async def _try_turn(self, record: TaskRecord, message: Message) -> Claim | None:
         owner, turn = self._table.allot(), record.meta.turn + 1
@@ -299,9 +300,7 @@ class _Attempt:
         self.ambiguous = False
 
 
-def _new_claim(
-    attempt: _Attempt, owner: Owner, ledger: Versioned[ContextRecord], last: LastCompleted | None
-) -> Claim:
+def _new_claim(attempt: _Attempt, owner: Owner, ledger: Versioned[ContextRecord], last: LastCompleted | None) -> Claim:
     ref = attempt.ref
     fresh = TaskRecord(ref, Task(id=ref.task_id, context_id=ref.context_id), TaskMeta(owner=str(owner), turn=1), 0, {})
     return Claim(

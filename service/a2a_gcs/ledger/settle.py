@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import structlog
 from a2a.helpers.proto_helpers import new_text_message
 from a2a.types.a2a_pb2 import Message, Role, Task, TaskState, TaskStatus
@@ -51,10 +53,8 @@ class Settler:
 
         Only then may anybody go on: a save of the dead host that lands late meets a Conflict (rule *tombstone*).
         """
-        try:
+        with contextlib.suppress(Conflict):  # the claim's own, or another settler's
             await self._records.point(ref)
-        except Conflict:
-            pass  # the claim's own, or another settler's
         task = Task(id=ref.task_id, context_id=ref.context_id)
         fresh = TaskRecord(ref, task, TaskMeta(owner=owner, turn=1), 0, {})
         try:
@@ -86,7 +86,9 @@ class Settler:
 
 
 def _epitaph(record: TaskRecord) -> Message:
-    kept = f"Kept: {len(record.task.artifacts)} artifacts and the history up to the last save." if record.version else ""
+    kept = (
+        f"Kept: {len(record.task.artifacts)} artifacts and the history up to the last save." if record.version else ""
+    )
     text = (
         "The host that ran this task stopped before the task was done. "
         f"{kept} The next task of this context starts from the last completed workspace."

@@ -14,9 +14,7 @@ from a2a_gcs.records import ContextRecord, LastCompleted, SeenMessage, TaskMeta
 ResumeFrom = Literal["completed", "terminal"]
 
 _COMPLETED = TaskState.Name(TaskState.TASK_STATE_COMPLETED)
-_TERMINAL = frozenset(
-    f"TASK_STATE_{name}" for name in ("COMPLETED", "FAILED", "CANCELED", "REJECTED")
-)
+_TERMINAL = frozenset(f"TASK_STATE_{name}" for name in ("COMPLETED", "FAILED", "CANCELED", "REJECTED"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,7 @@ async def list_tasks(
     )
 
 
-async def _entries(
-    store: ObjectStore, records: TaskRecords, settle: Settle, context_id: str
-) -> AsyncIterator[Entry]:
+async def _entries(store: ObjectStore, records: TaskRecords, settle: Settle, context_id: str) -> AsyncIterator[Entry]:
     try:
         prefix = context_prefix(context_id) if context_id else CONTEXTS_PREFIX
     except InvalidId as e:

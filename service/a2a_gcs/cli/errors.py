@@ -1,0 +1,54 @@
+"""How a command ends: one line `error: ...` on stderr, and a status that scripts can tell apart."""
+
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from a2a_gcs.errors import A2AGcsError, ConfigError
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+
+
+class CommandFailed(A2AGcsError):
+    """A command could not do what it was asked to; the message says why and what to do."""
+
+
+class Commands(TyperGroup):
+    """The group of all commands: errors raised on purpose are printed without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            _end(str(error), USAGE)
+        except A2AGcsError as error:
+            _end(str(error), FAILED)
+        except KeyboardInterrupt:
+            _end("interrupted", INTERRUPTED)
+        except ValueError as error:
+            _end(invalid_settings(error), USAGE)
+
+
+def invalid_settings(error: ValueError) -> str:
+    """One line per setting that pydantic refused, named as it is set; another ValueError is a bug and goes on."""
+    from pydantic import ValidationError  # noqa: PLC0415  # heavy, and rarely needed
+
+    if not isinstance(error, ValidationError):
+        raise error
+    return "\n       ".join(_refused(dict(one)) for one in error.errors(include_url=False))
+
+
+def _refused(error: dict[str, Any]) -> str:
+    reason = str(error["msg"]).removeprefix("Value error, ")
+    if not error["loc"]:
+        return reason
+    name = str(error["loc"][0])
+    return f"--{name.replace('_', '-')} or A2A_GCS_{name.upper()}: {reason}, not {error['input']!r}"
+
+
+def _end(message: str, status: int) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(status)

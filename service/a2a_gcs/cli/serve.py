@@ -1,0 +1,132 @@
+"""`a2a-gcs serve`: one host in the foreground."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from a2a_gcs.host.settings import Settings
+
+# The defaults shown are those of `Settings`, repeated so that --help does not import it; a test compares them.
+
+
+def serve(
+    *,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_STORE",
+            show_default="memory",
+            metavar="URI",
+            help="Where everything is kept: memory, file:<dir> or gs://bucket\\[/prefix].",
+        ),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_AGENT",
+            show_default="demo",
+            metavar="SPEC",
+            help="The agent to host: demo or package.module:attribute.",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(envvar="A2A_GCS_HOST", show_default="127.0.0.1", help="Address to listen on.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            envvar=["A2A_GCS_PORT", "PORT"], show_default="8080", help="Port to listen on; 0 picks a free one."
+        ),
+    ] = None,
+    work_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="A2A_GCS_WORK_DIR",
+            show_default="a temporary directory",
+            metavar="DIR",
+            help="Where running tasks get their directories.",
+        ),
+    ] = None,
+    allow_unauthenticated: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-unauthenticated",
+            envvar="A2A_GCS_ALLOW_UNAUTHENTICATED",
+            show_default=False,
+            help="Listen beyond loopback without authentication, as something in front does it.",
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_PUBLIC_URL",
+            show_default="the address that is served",
+            metavar="URL",
+            help="Origin that the agent card names.",
+        ),
+    ] = None,
+    answers: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_ANSWERS",
+            show_default="task",
+            metavar="task|message",
+            help="task: every message becomes a task. message: the agent may answer with a plain Message.",
+        ),
+    ] = None,
+    resume_from: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_RESUME_FROM",
+            show_default="completed",
+            metavar="completed|terminal",
+            help="Whose workspace a new task starts from: the last completed task, or the last that ended at all.",
+        ),
+    ] = None,
+    lease_seconds: Annotated[
+        int | None,
+        typer.Option(
+            envvar="A2A_GCS_LEASE_SECONDS",
+            show_default="30",
+            help="A host that has not renewed its heartbeat for this long is taken for dead.",
+        ),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_LOG_LEVEL",
+            show_default="info",
+            metavar="debug|info|warning|error",
+            help="Least severity that is logged, to stderr.",
+        ),
+    ] = None,
+) -> None:
+    """Serve an agent over A2A until SIGTERM or Ctrl-C.
+
+    Prints one line, `listening on http://HOST:PORT`, on stdout when ready.
+    """
+    settings = settings_of(
+        store=store,
+        agent=agent,
+        host=host,
+        port=port,
+        work_dir=work_dir,
+        allow_unauthenticated=allow_unauthenticated,
+        public_url=public_url,
+        answers=answers,
+        resume_from=resume_from,
+        lease_seconds=lease_seconds,
+        log_level=log_level,
+    )
+    from a2a_gcs.cli.hosting import host_until_stopped  # noqa: PLC0415  # imports the whole host
+
+    host_until_stopped(settings)
+
+
+def settings_of(**options: Any) -> "Settings":
+    """Settings from the options that were given; the environment and the defaults fill the rest."""
+    from a2a_gcs.host.settings import Settings  # noqa: PLC0415  # 0.2 s
+
+    return Settings(**{name: value for name, value in options.items() if value is not None})

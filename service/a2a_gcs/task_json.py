@@ -87,21 +87,15 @@ def _unknown_members(raw: Mapping[str, Any], descriptor: Any) -> dict[str, Any]:
         known = by_name.get(name)
         if known is None:
             found[name] = value
-        elif (
-            isinstance(value, dict)
-            and _is_plain_message(known)
-            and (inner := _unknown_members(value, known.message_type))
-        ):
-            found[name] = inner
+        elif isinstance(value, dict) and _is_plain_message(known):
+            inner = _unknown_members(value, known.message_type)
+            if inner:
+                found[name] = inner
     return found
 
 
-def _inner(value: Mapping[str, Any], known: FieldDescriptor) -> dict[str, Any]:
-    return _unknown_members(value, known.message_type) if known.message_type else {}
-
-
 def _is_plain_message(known: FieldDescriptor) -> bool:
-    """A singular message that is an object in JSON; the well-known types (Struct, Timestamp) have forms of their own."""
+    """A singular message that is an object in JSON; the well-known types, such as Struct, have forms of their own."""
     return (
         known.type == FieldDescriptor.TYPE_MESSAGE
         and not known.is_repeated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 import tempfile
@@ -11,7 +12,7 @@ import structlog
 from a2a.types.a2a_pb2 import AgentCard
 
 from a2a_gcs.claims import ClaimTable
-from a2a_gcs.errors import NotFound
+from a2a_gcs.errors import ConfigError, NotFound, StoreError
 from a2a_gcs.executors.spec import load_agent
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.agent_card import build_card
@@ -80,9 +81,19 @@ class Services:
         self.handler = RequestHandler(self.executor, self.tasks, self.stream, self.ledger, self.card)
 
     async def start(self) -> None:
-        """Reaches the bucket and makes the heartbeat durable. Raises StoreError."""
-        await self.heartbeat.start()
+        """Reaches the bucket and makes the heartbeat durable. Raises ConfigError where the bucket cannot be used."""
+        try:
+            await self.heartbeat.start()
+        except StoreError as e:
+            raise ConfigError(await self._why(e)) from e
         log.info("host.started", host_id=self.host_id, store=self.settings.store)
+
+    async def _why(self, error: StoreError) -> str:
+        if self._given is not None or not self.settings.store.startswith("gs://"):
+            return f"the store {self.settings.store} cannot be used: {error}"
+        from a2a_gcs.objectstore.gcs_bucket import diagnose  # noqa: PLC0415 - a client that only a failure pays for
+
+        return await asyncio.to_thread(diagnose, self.settings.store, error)
 
     async def close(self) -> None:
         """Stops the runs, then the heartbeat, then the store: what still runs counts as dead at once."""

@@ -90,4 +90,4 @@ def _refused(error: A2AError, url: str) -> str:
     ways = [f"to cancel it: {command('cancel', url, task)}"]
     if data.get("state", "").lower().replace("_", "-").endswith("input-required"):
         ways.insert(0, f"to answer it: {command('send', url, '--task', task, 'your answer')}")
-    return "\n       ".join([f"{error.message} (CONTEXT_BUSY, task {task})", *ways])
+    return "\n       ".join([f"{error.message} (CONTEXT_BUSY)", *ways])

@@ -99,11 +99,12 @@ class Transcript:
         self.task_id, self.context_id = task_id or self.task_id, context_id or self.context_id
 
     def _status(self, status: TaskStatus) -> None:
+        text = get_message_text(status.message) if status.HasField("message") else ""
+        repeated = self.state == status.state and not text  # as the first event, a whole task, does
         self.state = status.state
-        if self._json:
+        if self._json or repeated:
             return
         self._end_line()
-        text = get_message_text(status.message) if status.HasField("message") else ""
         self._say(state_name(status.state), STYLES.get(status.state, "red"), f": {text}" if text else "")
 
     def _artifact(self, artifact: Artifact, *, last: bool) -> None:

@@ -16,11 +16,11 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
-CHATTY = ("a2a", "aiohttp", "fsspec", "gcsfs", "httpcore", "sse_starlette", "urllib3")
+CHATTY = ("a2a", "aiohttp", "httpcore", "sse_starlette", "urllib3")
 """Libraries that log bodies of requests, events or objects at debug: held at info, whatever the level."""
 
-QUIET = ("httpx", "google.auth", "asyncio")
-"""Libraries whose info is one line a request: held at warning."""
+QUIET = ("asyncio", "fsspec", "gcsfs", "google", "httpx")
+"""Libraries whose info is of no use to an operator, such as a line a request: held at warning."""
 
 
 REQUEST_ERROR = 4

@@ -54,8 +54,9 @@ class Notes:
 
 
 def scan(beneath: Beneath, ignore: Ignore, meter: Meter, notes: Notes, check: Callable[[], None]) -> list[Entry]:
-    """Walks the tree and returns its entries sorted by the bytes of their paths, so parents come first.
+    """Walks the tree and returns its entries in the order of a walk, names sorted by their bytes.
 
+    So `a`, `a/x`, `a-b`: GNU tar gives a directory its time when it meets the first member outside of it.
     Whatever vanishes during the walk is left out. `check` is called once per directory and may raise.
     """
     entries: list[Entry] = []
@@ -77,7 +78,7 @@ def scan(beneath: Beneath, ignore: Ignore, meter: Meter, notes: Notes, check: Ca
             entries.append(Entry(path, status.st_mode, inode))
             if is_directory:
                 pending.append(path)
-    entries.sort(key=lambda entry: entry.path)
+    entries.sort(key=lambda entry: entry.path.replace(b"/", b"\0"))
     return entries
 
 

@@ -208,7 +208,10 @@ class _Download:
         except NotFound as error:
             raise SnapshotMissing(self._key, f"there is no generation {self._pin.generation}") from error
         except (WorkspaceError, Unavailable) as error:
-            raise await self._diagnosis(error) from error
+            diagnosis = await self._diagnosis(error)
+            if diagnosis is error:
+                raise
+            raise diagnosis from error
         finally:
             self._inflow.stop()
             await outlast(worker)

@@ -30,7 +30,13 @@ class End(enum.Enum):
     CANCELED = "canceled"
     FENCED = "fenced"
     LAPSED = "lapsed"
-    GAVE_UP = "gave up"
+
+
+class Stop(enum.Enum):
+    """Why a run is to come to its end though its claim is held."""
+
+    DRAIN = "the host is being restarted"
+    DEADLINE = "the task ran too long"
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +55,9 @@ class Claim:
         record: task.json as this process wrote or read it last; version 0 until the first save.
         pin: The snapshot that the next final state goes with.
         parking: The next interrupted state ends the turn.
+        patience: Seconds that the task may then wait for its answer; 0 for any time.
         started: The agent runs, or is about to.
+        stop: Why its agent is to stop; None while it may go on.
         end: Why it ended; None while it is held.
     """
 
@@ -64,7 +72,9 @@ class Claim:
     pointer: ObjectInfo | None = None
     pin: Pin | None = None
     parking: bool = False
+    patience: int = 0
     started: bool = False
+    stop: Stop | None = None
     end: End | None = None
     _calls: list[Callable[[], None]] = field(default_factory=list)
 
@@ -72,18 +82,26 @@ class Claim:
     def held(self) -> bool:
         return self.end is None
 
-    def on_end(self, call: Callable[[], None]) -> None:
-        """Calls `call` when the claim ends, at once if it has: whatever runs for it has to stop then."""
-        if self.end is None:
+    def on_stop(self, call: Callable[[], None]) -> None:
+        """Calls `call` once the agent has to stop: asked to, or because the claim ended. At once if that has been."""
+        if self.end is None and self.stop is None:
             self._calls.append(call)
         else:
             call()
 
+    def ask_to_stop(self, why: Stop) -> None:
+        """Stops the agent; its turn then ends as `why` demands. Only the first reason counts."""
+        if self.stop is None:
+            self.stop = why
+            self._call()
+
     def finish(self, end: End) -> None:
         """Marks the claim as ended. Only the first end counts."""
-        if self.end is not None:
-            return
-        self.end = end
+        if self.end is None:
+            self.end = end
+            self._call()
+
+    def _call(self) -> None:
         calls, self._calls = self._calls, []
         for call in calls:
             call()
@@ -96,25 +114,25 @@ class ClaimTable:
         self.host = host
         self._lock = threading.Lock()
         self._next = 1
-        self._open: set[int] = set()
+        self._open: dict[int, TaskRef] = {}
         self._by_task: dict[str, Claim] = {}
 
-    def allot(self) -> Owner:
+    def allot(self, ref: TaskRef) -> Owner:
         """Gives the next number, open from now on: before its claim is sent (DESIGN 4)."""
         with self._lock:
             n, self._next = self._next, self._next + 1
-            self._open.add(n)
+            self._open[n] = ref
         return Owner(host=self.host, n=n)
 
     def close(self, owner: Owner) -> None:
         """Takes a number off the open list; its outcome is durable, or its claim was never made."""
         with self._lock:
-            self._open.discard(owner.n)
+            self._open.pop(owner.n, None)
 
-    def snapshot(self) -> tuple[int, tuple[int, ...]]:
+    def snapshot(self) -> tuple[int, dict[int, TaskRef]]:
         """The next number and the open ones, of one instant; for the heartbeat, from any thread."""
         with self._lock:
-            return self._next, tuple(sorted(self._open))
+            return self._next, dict(sorted(self._open.items()))
 
     def hold(self, claim: Claim) -> None:
         """Enters a claim that was won."""

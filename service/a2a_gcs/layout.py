@@ -6,6 +6,7 @@ Below a root:
     contexts/<ctx>/context.json             the context's ledger record
     contexts/<ctx>/<task>/task.json         the A2A Task
     contexts/<ctx>/<task>/workspace.tar.gz  its workspace
+    contexts/<ctx>/<task>/<n>.events.json   journal of a turn, n = turn * 10^6 + batch
     hosts/<host>.json                       heartbeat, at the bucket prefix instead of a root
 
 Ids are opaque text. A path segment keeps `[A-Za-z0-9_-]` and a `.` that does
@@ -26,6 +27,8 @@ from a2a_gcs.errors import InvalidId
 MAX_SEGMENT_BYTES = 240
 """Longest encoded id; a file name on most file systems holds 255 bytes, the rest is for suffixes."""
 
+BATCHES_PER_TURN = 10**6
+
 _RESERVED = frozenset({"context.json", "parts"})
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
@@ -33,6 +36,7 @@ _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
 
 POINTERS_PREFIX = "tasks/"
 CONTEXTS_PREFIX = "contexts/"
+HOSTS_PREFIX = "hosts/"
 
 
 class TaskRef(NamedTuple):
@@ -91,8 +95,15 @@ def workspace_key(ref: TaskRef) -> str:
     return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/workspace.tar.gz"
 
 
+def journal_key(ref: TaskRef, turn: int, batch: int) -> str:
+    """Numbered by turn, so that a stale host of an earlier turn blocks nobody (rule *jturn*)."""
+    return (
+        f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/{turn * BATCHES_PER_TURN + batch}.events.json"
+    )
+
+
 def heartbeat_key(host: str) -> str:
-    return f"hosts/{encode_segment(host)}.json"
+    return f"{HOSTS_PREFIX}{encode_segment(host)}.json"
 
 
 def parse_pointer(key: str) -> str | None:

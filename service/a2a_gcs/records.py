@@ -129,6 +129,14 @@ class ContextRecord(Record):
         )
 
 
+class OpenClaim(Record):
+    """A claim on a heartbeat's list: its number, and the task that a sweep has to end if the host dies."""
+
+    n: int
+    context_id: str
+    task_id: str
+
+
 class HeartbeatRecord(Record):
     """hosts/<host>.json: which claims a living host process still holds.
 
@@ -136,6 +144,7 @@ class HeartbeatRecord(Record):
         lease_seconds: Age at which this heartbeat means that its host is dead.
         next: Number that the process gives to its next claim.
         open: Numbers below `next` whose outcome is not durable yet.
+        claims: What they are for; a hint for the sweep, which decides nothing.
     """
 
     schema_version: int = Field(default=SCHEMA, alias="schema")
@@ -143,6 +152,7 @@ class HeartbeatRecord(Record):
     lease_seconds: float
     next: int = 1
     open: tuple[int, ...] = ()
+    claims: tuple[OpenClaim, ...] = ()
 
     def lists(self, n: int) -> bool:
         """Whether claim n may still be running, as far as this heartbeat can tell (rule *openlist*)."""
@@ -163,8 +173,10 @@ class TaskMeta:
         seq: Version for the SDK, turn * 2^32 + k.
         state: Name of the task's state, such as `TASK_STATE_WORKING`.
         status_time: Its timestamp in Unix milliseconds; the order of listings.
+        journal: Last batch of this turn that the body holds.
         was: The state that the turn before parked in; empty if there was none.
         pin: The snapshot that goes with this state.
+        patience: Seconds that a parked task waits for an answer before it fails, by the store's clock; 0: for ever.
         extra: Metadata that this version does not know.
     """
 
@@ -174,24 +186,16 @@ class TaskMeta:
     seq: int = 0
     state: str = ""
     status_time: int = 0
+    journal: int = 0
     was: str = ""
     pin: Pin | None = None
+    patience: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
 
     _NAMES = frozenset(
-        [
-            "schema",
-            "owner",
-            "turn",
-            "open",
-            "seq",
-            "state",
-            "status-time",
-            "was",
-            "pin-generation",
-            "pin-crc32c",
-            "write-id",
-        ]
+        {"schema", "owner", "turn", "open", "seq", "state", "status-time", "journal", "was", "patience"}
+        | {"pin-generation", "pin-crc32c"}
+        | {"write-id"}  # the store's own, fresh with every write
     )
 
     @classmethod
@@ -206,8 +210,10 @@ class TaskMeta:
                 seq=int(raw.get("seq", "0")),
                 state=raw.get("state", ""),
                 status_time=int(raw.get("status-time", "0")),
+                journal=int(raw.get("journal", "0")),
                 was=raw.get("was", ""),
                 pin=Pin(generation=generation, crc32c=raw.get("pin-crc32c", "")) if generation else None,
+                patience=int(raw.get("patience", "0")),
                 extra={k: v for k, v in raw.items() if k not in cls._NAMES},
             )
         except ValueError as e:
@@ -222,8 +228,11 @@ class TaskMeta:
             "seq": str(self.seq),
             "state": self.state,
             "status-time": str(self.status_time),
+            "journal": str(self.journal),
             "was": self.was,
         }
+        if self.patience:
+            known["patience"] = str(self.patience)
         if self.pin:
             known |= {"pin-generation": str(self.pin.generation), "pin-crc32c": self.pin.crc32c}
         return {**self.extra, **known}

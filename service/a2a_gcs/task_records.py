@@ -26,6 +26,7 @@ class TaskRecord:
         meta: What the ledger knows about it.
         version: Generation of task.json; 0 for one that is not stored yet.
         unknown: Members of the body that this version has no field for.
+        age: Seconds between the write of this version and its reading, by the store's clock.
     """
 
     ref: TaskRef
@@ -33,6 +34,7 @@ class TaskRecord:
     meta: TaskMeta
     version: int
     unknown: Unknown
+    age: float = 0.0
 
     @property
     def terminal(self) -> bool:
@@ -42,6 +44,11 @@ class TaskRecord:
     def parked(self) -> bool:
         """Waits for somebody: neither terminal nor has anyone claimed its next turn."""
         return not self.terminal and not self.meta.open
+
+    @property
+    def overdue(self) -> bool:
+        """Parked for longer than its host allowed, by the store's clock: hosts' clocks may be wrong by hours."""
+        return self.parked and 0 < self.meta.patience < self.age
 
     def copy_task(self) -> Task:
         copy = Task()
@@ -132,7 +139,16 @@ class TaskRecords:
                 raise CorruptRecord(key, f"it holds task {task.id!r} of context {task.context_id!r}")
         except CorruptRecord as e:
             raise UnreadableTask(ref, e, meta) from e
-        return TaskRecord(ref, task, meta, blob.info.version, unknown)
+        return TaskRecord(ref, task, meta, blob.info.version, unknown, blob.info.age)
+
+    async def peek(self, ref: TaskRef) -> tuple[int, TaskMeta] | None:
+        """Version and metadata of task.json, for one class B request; None if there is none."""
+        key = task_key(ref)
+        try:
+            info = await self._store.head(key)
+        except NotFound:
+            return None
+        return info.version, TaskMeta.from_metadata(key, info.metadata)
 
     async def write(self, seen: TaskRecord, task: Task, meta: TaskMeta) -> TaskRecord:
         """Writes `task` over the record that was `seen`; one of version 0 is created.
@@ -145,7 +161,7 @@ class TaskRecords:
         mode = IfVersion(seen.version) if seen.version else IF_ABSENT
         info = await self._store.put(
             task_key(seen.ref),
-            format_task_json(task, seen.unknown),
+            await _format(task, seen.unknown),
             mode,
             metadata=meta.to_metadata(),
             content_type="application/json",
@@ -160,6 +176,12 @@ class TaskRecords:
 
 
 _LARGE = 256 * 1024
+
+
+async def _format(task: Task, unknown: Unknown) -> bytes:
+    if task.ByteSize() < _LARGE:
+        return format_task_json(task, unknown)
+    return await asyncio.to_thread(format_task_json, task, unknown)
 
 
 async def _parse(key: str, body: bytes) -> tuple[Task, Unknown]:

@@ -89,7 +89,7 @@ class TurnQueue(EventQueue):
         Raises:
             AgentMistake: It is for another task, or appends to an artifact that does not exist.
         """
-        if self._closed or self._ended():
+        if self._closed or self.ended:
             log.warning("agent.event_after_end", task_id=self._ref.task_id, event_type=type(event).__name__)
             return
         self.said_something = True
@@ -111,7 +111,9 @@ class TurnQueue(EventQueue):
             await self.publish()
         await self._emit(TaskStatusUpdateEvent(status=now(status)))
 
-    def _ended(self) -> bool:
+    @property
+    def ended(self) -> bool:
+        """The agent has emitted a terminal state."""
         return self.held is not None and self.held.state in TERMINAL
 
     def _check(self, task_id: str) -> None:
@@ -184,5 +186,14 @@ def now(status: TaskStatus) -> TaskStatus:
 
 def failed(ref: TaskRef, text: str) -> TaskStatus:
     """A FAILED status that says why."""
+    return _saying(TaskState.TASK_STATE_FAILED, ref, text)
+
+
+def parked(ref: TaskRef, text: str) -> TaskStatus:
+    """An INPUT_REQUIRED status that says what to do."""
+    return _saying(TaskState.TASK_STATE_INPUT_REQUIRED, ref, text)
+
+
+def _saying(state: TaskState, ref: TaskRef, text: str) -> TaskStatus:
     message = new_text_message(text, context_id=ref.context_id, task_id=ref.task_id, role=Role.ROLE_AGENT)
-    return now(TaskStatus(state=TaskState.TASK_STATE_FAILED, message=message))
+    return now(TaskStatus(state=state, message=message))

@@ -13,9 +13,9 @@ from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events.event_queue import Event, EventQueue
 from a2a.types.a2a_pb2 import TaskState, TaskStatus
 
-from a2a_gcs.claims import Claim, ClaimTable, End
+from a2a_gcs.claims import Claim, ClaimTable, End, Stop
 from a2a_gcs.errors import A2AGcsError, Conflict, StoreError
-from a2a_gcs.executors.turn_queue import TurnQueue, failed
+from a2a_gcs.executors.turn_queue import TurnQueue, failed, parked
 from a2a_gcs.executors.workspace import WORKSPACE_STATE
 from a2a_gcs.layout import workspace_key
 from a2a_gcs.ledger.errors import Fenced
@@ -28,6 +28,12 @@ from a2a_gcs.workspaces.workdir import WorkDirs
 log = structlog.get_logger(__name__)
 
 Answers = Literal["task", "message"]
+OnShutdown = Literal["park", "fail"]
+
+DRAIN_STOP_SECONDS = 1.0
+"""What an agent gets to stop in when the host is being restarted."""
+DRAIN_SNAPSHOT_SECONDS = 4.0
+"""What a snapshot may take then: SIGKILL follows SIGTERM after 10 s (FACTS 2)."""
 
 _KEEPS_GOING = frozenset({TaskState.TASK_STATE_COMPLETED}) | INTERRUPTED
 
@@ -47,6 +53,9 @@ class WorkspacedExecutor(AgentExecutor):
         workdirs: Makes the directories that agents work in.
         answers: `task`: every message becomes a task, published before the agent runs.
             `message`: a plain Message is the whole answer.
+        on_shutdown: What becomes of a task whose host is restarted: `park` it for the next host, or `fail` it.
+        longest_run: Seconds that a turn may take; None for any time.
+        longest_wait: Seconds that a parked task may wait for its answer; 0 for any time.
         stop_patience: Seconds that an agent gets to stop when its turn ended without it.
     """
 
@@ -59,6 +68,9 @@ class WorkspacedExecutor(AgentExecutor):
         workdirs: WorkDirs,
         *,
         answers: Answers = "task",
+        on_shutdown: OnShutdown = "park",
+        longest_run: float | None = None,
+        longest_wait: int = 0,
         stop_patience: float = 5.0,
     ) -> None:
         self._agent = agent
@@ -67,6 +79,9 @@ class WorkspacedExecutor(AgentExecutor):
         self._snapshots = snapshots
         self._workdirs = workdirs
         self._answers = answers
+        self._on_shutdown = on_shutdown
+        self._longest_run = longest_run
+        self._longest_wait = longest_wait
         self._stop_patience = stop_patience
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -129,18 +144,21 @@ class WorkspacedExecutor(AgentExecutor):
     # ------------------------------------------------------------------ running the agent
 
     async def _run(self, claim: Claim, context: RequestContext, queue: TurnQueue) -> TaskStatus | None:
-        """Runs the agent to its end, or to that of its claim. The state to end in; None after a Message answer."""
+        """Runs the agent until it is done or has to stop. The state to end in; None after a Message answer."""
         run = asyncio.create_task(self._agent.execute(context, queue), name=f"agent:{claim.ref.task_id}")
         over = asyncio.Event()
-        claim.on_end(over.set)
+        claim.on_stop(over.set)
         ended = asyncio.create_task(over.wait())
         try:
-            await asyncio.wait({run, ended}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({run, ended}, timeout=self._longest_run, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                claim.ask_to_stop(Stop.DEADLINE)
         finally:
             ended.cancel()
-            if not run.done() and not queue.answered:
+            interrupted = not run.done()
+            if interrupted and not queue.answered:
                 queue.close()
-                await self._stop(run, context)
+                await self._stop(run, context, DRAIN_STOP_SECONDS if claim.stop else self._stop_patience)
         if queue.answered:
             await self._let_finish(run)
             return None
@@ -148,16 +166,30 @@ class WorkspacedExecutor(AgentExecutor):
             return claim.record.task.status
         if claim.end is not None:
             raise Fenced(claim.ref)
-        return _final_state(claim, queue, run)
+        if interrupted and claim.stop is not None and not queue.ended:
+            return self._stopped(claim, claim.stop)
+        return queue.held if interrupted and queue.held else _final_state(claim, queue, run)
 
-    async def _stop(self, run: asyncio.Task[None], context: RequestContext) -> None:
+    def _stopped(self, claim: Claim, why: Stop) -> TaskStatus:
+        """What a turn comes to that the host had to end."""
+        if why is Stop.DEADLINE:
+            return failed(
+                claim.ref,
+                f"The task ran longer than the {self._longest_run:g} s that the host allows (max_run_seconds). "
+                "Its artifacts are kept; the next task of this context starts from the last completed workspace.",
+            )
+        if self._on_shutdown == "fail":
+            return failed(claim.ref, "The host was restarted while the task ran. Send again to start a new task.")
+        return parked(claim.ref, "The host was restarted; send a message to continue.")
+
+    async def _stop(self, run: asyncio.Task[None], context: RequestContext, patience: float) -> None:
         """Asks the agent to stop, then cancels it. One that goes on all the same is fenced, so it harms nobody."""
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._agent.cancel(context, _Unheard()), self._stop_patience)
+            await asyncio.wait_for(self._agent.cancel(context, _Unheard()), patience)
         run.cancel()
-        await asyncio.wait({run}, timeout=self._stop_patience)
+        await asyncio.wait({run}, timeout=patience)
         if not run.done():
-            log.error("agent.does_not_stop", task_id=context.task_id, seconds=self._stop_patience)
+            log.error("agent.does_not_stop", task_id=context.task_id, seconds=patience)
         elif not run.cancelled() and (error := run.exception()):
             log.info("agent.failed_while_stopping", task_id=context.task_id, error=str(error))
 
@@ -180,12 +212,19 @@ class WorkspacedExecutor(AgentExecutor):
         elif claim.end is not None:
             raise Fenced(claim.ref)
         claim.parking = True
+        claim.patience = self._longest_wait
         await queue.finish(final)
 
     async def _snapshot(self, claim: Claim, final: TaskStatus, path: Path) -> TaskStatus:
         """Pins a snapshot for the final state. Without one a task that was to go on or complete fails instead."""
+        limit = DRAIN_SNAPSHOT_SECONDS if claim.stop is Stop.DRAIN else None
         try:
-            saved = await self._snapshots.save(path, workspace_key(claim.ref), replaces=claim.workspace_generation)
+            async with asyncio.timeout(limit):
+                saved = await self._snapshots.save(path, workspace_key(claim.ref), replaces=claim.workspace_generation)
+        except TimeoutError:
+            return failed(
+                claim.ref, f"The host was restarted, and the workspace could not be saved within {limit:g} s."
+            )
         except Conflict as e:
             self._table.finish(claim, End.FENCED)
             raise Fenced(claim.ref) from e

@@ -34,8 +34,7 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
     services = Services(settings, store)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.services = services
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         try:
             await services.start()
             yield
@@ -43,6 +42,7 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
             await services.close()
 
     app = FastAPI(title=services.card.name, version=version("a2a-gcs"), lifespan=lifespan)
+    app.state.services = services
     _add_probes(app, services)
     add_a2a_routes_to_fastapi(
         app,
@@ -73,6 +73,8 @@ def _add_probes(app: FastAPI, services: Services) -> None:
 
 
 async def _problem(services: Services) -> str | None:
+    if services.drain.begun:
+        return "the host is being stopped"
     if services.heartbeat.age > services.settings.lease_seconds * 2 / 3:
         return "the heartbeat is not being renewed"
     try:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import structlog
-from a2a.server.cluster import TaskVersion
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
 from a2a.server.request_handlers.default_request_handler_v2 import DefaultRequestHandlerV2
@@ -42,7 +41,7 @@ from a2a.utils.errors import (
 )
 from a2a.utils.task import apply_history_length
 
-from a2a_gcs.claims import Claim
+from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.claiming import CLAIM_STATE, ClaimingContextBuilder
@@ -51,7 +50,7 @@ from a2a_gcs.ledger.errors import Fenced, Repeated
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.task_json import INTERRUPTED, TERMINAL, state_name
 from a2a_gcs.tasks.store import BucketTaskStore
-from a2a_gcs.tasks.stream import BucketEventStream
+from a2a_gcs.tasks.stream import BucketEventStream, ends_turn
 
 log = structlog.get_logger(__name__)
 
@@ -117,17 +116,20 @@ class RequestHandler(DefaultRequestHandlerV2):
         store: The tasks.
         stream: Their events.
         ledger: Who may run.
+        table: What runs here.
         card: What the agent says of itself.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what it is made of
         self,
         executor: WorkspacedExecutor,
         store: BucketTaskStore,
         stream: BucketEventStream,
         ledger: Ledger,
+        table: ClaimTable,
         card: AgentCard,
     ) -> None:
+        self.draining = False
         super().__init__(
             agent_executor=executor,
             task_store=store,
@@ -139,6 +141,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         self._store = store
         self._stream = stream
         self._ledger = ledger
+        self._table = table
         self._set_ups: set[asyncio.Task[_Run]] = set()
 
     # ------------------------------------------------------------------ send
@@ -172,7 +175,7 @@ class RequestHandler(DefaultRequestHandlerV2):
 
     async def _outcome(self, task_id: str, *, at_once: bool) -> Task:
         """The stored task, once it has ended or waits for somebody."""
-        async with contextlib.aclosing(self._follow(task_id)) as events:
+        async with contextlib.aclosing(self._stream.follow(task_id)) as events:
             async for event in events:
                 state = event.status.state if isinstance(event, Task | TaskStatusUpdateEvent) else None
                 if at_once or state in TERMINAL | INTERRUPTED:
@@ -191,7 +194,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         try:
             run = await self._begin(params, context, whole_tasks=False)
         except Repeated as e:
-            async with contextlib.aclosing(self._follow(e.ref.task_id)) as events:
+            async with contextlib.aclosing(self._stream.follow(e.ref.task_id)) as events:
                 async for event in events:
                     yield event
             return
@@ -199,7 +202,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         async with contextlib.aclosing(run.rest):
             try:
                 async for event in run.events():
-                    ended = _ends_turn(event)
+                    ended = ends_turn(event)
                     yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
             except (A2AGcsError, InternalError) as e:
                 log.info("stream.run_lost", task_id=run.task_id, error=str(e))
@@ -212,6 +215,8 @@ class RequestHandler(DefaultRequestHandlerV2):
         """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
         if context.tenant:
             raise InvalidParamsError(message="this host serves no tenants")
+        if self.draining:
+            raise InternalError("this host is being restarted; send again", {"reason": "HOST_DRAINING"})
         task = asyncio.create_task(self._set_up(params, context, whole_tasks=whole_tasks))
         self._set_ups.add(task)
         task.add_done_callback(self._set_ups.discard)
@@ -245,6 +250,10 @@ class RequestHandler(DefaultRequestHandlerV2):
             return await waiting
         except Fenced:  # lost before its first event: the caller looks at what is stored
             return None
+
+    async def surrender_unstarted(self) -> None:
+        """Gives back the claims whose agents have not started (DESIGN 5, *Drain*)."""
+        await asyncio.gather(*(self._ledger.surrender(c) for c in self._table if not c.started))
 
     # ------------------------------------------------------------------ the other methods
 
@@ -294,35 +303,14 @@ class RequestHandler(DefaultRequestHandlerV2):
             raise TaskNotFoundError
         if record.terminal:
             raise UnsupportedOperationError(f"Task {params.id} is in terminal state: {state_name(record.task)}")
-        async with contextlib.aclosing(self._follow(params.id)) as events:
+        async with contextlib.aclosing(self._stream.follow(params.id)) as events:
             async for event in events:
                 yield event
-
-    async def _follow(self, task_id: str) -> AsyncGenerator[Event, None]:
-        """The stored task, then its events until a turn of it ends; nothing is missed and nothing comes twice."""
-        with self._stream.tap(task_id) as tap:
-            record = await self._store.read(task_id)
-            if record is None:
-                return
-            yield record.copy_task()
-            if record.terminal:
-                return
-            async with contextlib.aclosing(tap.events(TaskVersion(record.meta.seq))) as events:
-                async for versioned in events:
-                    yield versioned.event
-                    if _ends_turn(versioned.event):
-                        return
 
     async def aclose(self) -> None:
         """Stops every run and waits for the set-ups under way."""
         await super().aclose()
         await asyncio.gather(*self._set_ups, return_exceptions=True)
-
-
-def _ends_turn(event: Event) -> bool:
-    if isinstance(event, Message):
-        return True
-    return isinstance(event, Task | TaskStatusUpdateEvent) and event.status.state in TERMINAL | INTERRUPTED
 
 
 def _hang_up(task: asyncio.Task[_Run]) -> None:

@@ -16,16 +16,20 @@ from a2a_gcs.errors import ConfigError, NotFound, StoreError
 from a2a_gcs.executors.spec import load_agent
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.agent_card import build_card
+from a2a_gcs.host.drain import Drain
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.host.settings import Settings
+from a2a_gcs.journal import Journal
 from a2a_gcs.layout import heartbeat_key
 from a2a_gcs.ledger.heartbeat import Heartbeat, Liveness
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.ledger.settle import Settler
+from a2a_gcs.ledger.sweep import Sweep
 from a2a_gcs.objectstore import ObjectStore, open_store
 from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream
+from a2a_gcs.tasks.watch import Watch
 from a2a_gcs.workspaces.limits import Limits
 from a2a_gcs.workspaces.snapshots import Snapshots
 from a2a_gcs.workspaces.workdir import WorkDirs
@@ -55,7 +59,8 @@ class Services:
             own_thread=not shares,
         )
         self.records = TaskRecords(self.store)
-        settler = Settler(self.records, Liveness(self.store, self.table), self.table)
+        self.journal = Journal(self.store)
+        settler = Settler(self.records, self.journal, Liveness(self.store, self.table), self.table)
         self.ledger = Ledger(
             self.store,
             self.records,
@@ -64,8 +69,12 @@ class Services:
             patience=settings.store_budget_seconds,
             resume_from=settings.resume_from,
         )
-        self.tasks = BucketTaskStore(self.store, self.records, self.table, settler.settled)
-        self.stream = BucketEventStream(self.tasks.read, self.table)
+        self.tasks = BucketTaskStore(self.store, self.records, self.journal, self.table, settler.settled)
+        self.stream = BucketEventStream(self.tasks, self.records, self.journal, self.table)
+        self.watch = Watch(self.tasks, self.table, every=min(1.0, settings.lease_seconds / 10))
+        every = 2.0 * settings.lease_seconds
+        self.sweep = Sweep(self.store, self.store, self.records, settler, host=self.host_id, every=every)
+        self._background: list[asyncio.Task[None]] = []
         self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
         limits = Limits(max_bytes=settings.max_workspace_bytes, max_entries=settings.max_workspace_files)
         agent = load_agent(settings.agent)
@@ -76,9 +85,13 @@ class Services:
             Snapshots(self.store, limits=limits),
             self.workdirs,
             answers=settings.answers,
+            on_shutdown=settings.on_shutdown,
+            longest_run=settings.max_run_seconds,
+            longest_wait=settings.max_wait_seconds,
         )
         self.card: AgentCard = build_card(agent, settings.agent, origin(settings))
-        self.handler = RequestHandler(self.executor, self.tasks, self.stream, self.ledger, self.card)
+        self.handler = RequestHandler(self.executor, self.tasks, self.stream, self.ledger, self.table, self.card)
+        self.drain = Drain(self.handler, self.table)
 
     async def start(self) -> None:
         """Reaches the bucket and makes the heartbeat durable. Raises ConfigError where the bucket cannot be used."""
@@ -86,6 +99,10 @@ class Services:
             await self.heartbeat.start()
         except StoreError as e:
             raise ConfigError(await self._why(e)) from e
+        self._background = [
+            asyncio.create_task(self.watch.run(), name="watch"),
+            asyncio.create_task(self.sweep.run(), name="sweep"),
+        ]
         log.info("host.started", host_id=self.host_id, store=self.settings.store)
 
     async def _why(self, error: StoreError) -> str:
@@ -96,8 +113,14 @@ class Services:
         return await asyncio.to_thread(diagnose, self.settings.store, error)
 
     async def close(self) -> None:
-        """Stops the runs, then the heartbeat, then the store: what still runs counts as dead at once."""
+        """Drains if nobody has, then stops the heartbeat and the store: what still runs counts as dead at once."""
+        if not self.drain.begun:
+            await self.drain.run()
         await self.handler.aclose()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.tasks.aclose()
         await self.heartbeat.stop()
         self.workdirs.close()
         if self._given is None:

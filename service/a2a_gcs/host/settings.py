@@ -54,6 +54,20 @@ class Settings(BaseSettings):
         int,
         Field(ge=3, description="A host that has not renewed its heartbeat for this long is taken for dead."),
     ] = HOST_LEASE_SECONDS
+    on_shutdown: Annotated[
+        Literal["park", "fail"],
+        Field(
+            description="What becomes of a running task when its host is stopped. "
+            "park: it waits, with its files, for a message that continues it on the next host. fail: it fails."
+        ),
+    ] = "park"
+    max_run_seconds: Annotated[
+        float | None, Field(gt=0, description="Longest that an agent may run for one message; default: any time.")
+    ] = None
+    max_wait_seconds: Annotated[
+        int,
+        Field(ge=0, description="Longest that a task may wait for an answer before it fails; 0: any time."),
+    ] = 0
     store_budget_seconds: Annotated[
         float, Field(gt=0, description="How long one request retries a store that is throttled or unavailable.")
     ] = 20.0

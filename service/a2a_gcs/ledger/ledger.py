@@ -110,12 +110,13 @@ class Ledger:
         if isinstance(now, Free) or record.active is None:
             return now if isinstance(now, Free) else None
         ref = TaskRef(record.context_id, record.active.task_id)
+        if isinstance(active, TaskRecord):
+            after = await self._settler.settled(active)
+            if not after.terminal:
+                raise ContextBusy(ref, state_name(after.task), waits=after.parked)
+            return None
         if isinstance(now, Waits):
             raise ContextBusy(ref, now.state, waits=True)
-        if isinstance(active, TaskRecord):
-            if (after := await self._settler.settled(active)).meta.open and not after.terminal:
-                raise ContextBusy(ref, state_name(after.task), waits=False)
-            return None
         if not await self._settler.is_dead(now.owner):
             raise ContextBusy(ref, now.state, waits=False)
         if active is not None:  # a dead host's task.json that nobody can read is never overwritten
@@ -144,7 +145,7 @@ class Ledger:
         message: Message,
     ) -> Claim | None:
         """Sends pointer and claim in parallel; None if somebody else was first."""
-        owner = self._table.allot()
+        owner = self._table.allot(attempt.ref)
         active = Active(task_id=attempt.ref.task_id, owner=str(owner))
         wanted = seen.value.claimed(active, last, remember(message, attempt.ref.task_id))
         pointed, claimed = await asyncio.gather(
@@ -211,7 +212,7 @@ class Ledger:
                 raise Contended(record.ref)
 
     async def _try_turn(self, record: TaskRecord, message: Message) -> Claim | None:
-        owner, turn = self._table.allot(), record.meta.turn + 1
+        owner, turn = self._table.allot(record.ref), record.meta.turn + 1
         task = record.copy_task()
         if task.status.HasField("message"):  # the question goes before the answer, as the SDK has it
             task.history.append(task.status.message)
@@ -220,7 +221,13 @@ class Ledger:
         entered.CopyFrom(message)
         entered.task_id, entered.context_id = record.ref.task_id, record.ref.context_id
         meta = record.meta.with_(
-            owner=str(owner), turn=turn, open=True, seq=turn * TURN_STRIDE, was=state_name(record.task)
+            owner=str(owner),
+            turn=turn,
+            open=True,
+            seq=turn * TURN_STRIDE,
+            journal=0,
+            was=state_name(record.task),
+            patience=0,
         )
         try:
             written = await self._records.write(record, task, meta)

@@ -6,11 +6,12 @@ import contextlib
 
 import structlog
 from a2a.helpers.proto_helpers import new_text_message
-from a2a.types.a2a_pb2 import Message, Role, Task, TaskState, TaskStatus
+from a2a.types.a2a_pb2 import Role, Task, TaskState, TaskStatus
 
 from a2a_gcs.claims import ClaimTable
 from a2a_gcs.clock import utcnow
 from a2a_gcs.errors import Conflict
+from a2a_gcs.journal import Journal
 from a2a_gcs.layout import TaskRef
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.records import TaskMeta
@@ -21,10 +22,14 @@ log = structlog.get_logger(__name__)
 
 
 class Settler:
-    """Fails open tasks whose owner is dead. Parked tasks are never settled (rule *keep_parked*)."""
+    """Fails open tasks whose owner is dead.
 
-    def __init__(self, records: TaskRecords, liveness: Liveness, table: ClaimTable) -> None:
+    Parked tasks are never settled (rule *keep_parked*), except when they have waited longer than they were given.
+    """
+
+    def __init__(self, records: TaskRecords, journal: Journal, liveness: Liveness, table: ClaimTable) -> None:
         self._records = records
+        self._journal = journal
         self._liveness = liveness
         self._table = table
 
@@ -35,7 +40,7 @@ class Settler:
         outcome stored between the two is never mistaken for a death.
         """
         current = record
-        while await self._abandoned(current):
+        while await self._abandoned(current) or current.overdue:
             again = await self._records.load(current.ref)
             if again is None:  # deleted under us: there is nothing to settle
                 return current
@@ -43,7 +48,7 @@ class Settler:
                 current = again
                 continue
             try:
-                return await self._fail(current)
+                return await self._fail(await self._journal.current(current))
             except Conflict:
                 current = await self._records.load(current.ref) or current
         return current
@@ -76,7 +81,11 @@ class Settler:
         task = record.copy_task()
         if task.status.HasField("message"):
             task.history.append(task.status.message)
-        task.status.CopyFrom(TaskStatus(state=TaskState.TASK_STATE_FAILED, message=_epitaph(record)))
+        text = _OVERDUE.format(seconds=record.meta.patience) if record.overdue else _epitaph(record)
+        message = new_text_message(
+            text, context_id=record.ref.context_id, task_id=record.ref.task_id, role=Role.ROLE_AGENT
+        )
+        task.status.CopyFrom(TaskStatus(state=TaskState.TASK_STATE_FAILED, message=message))
         stamp(task, utcnow())
         written = await self._records.write(record, task, record.meta.with_(open=False, seq=record.meta.foreign_seq()))
         log.warning(
@@ -85,7 +94,13 @@ class Settler:
         return written
 
 
-def _epitaph(record: TaskRecord) -> Message:
+_OVERDUE = (
+    "The task waited longer for an answer than the {seconds} s that the host allows (max_wait_seconds). "
+    "Its artifacts and workspace are kept; the next task of this context starts from the last completed workspace."
+)
+
+
+def _epitaph(record: TaskRecord) -> str:
     kept = (
         f"Kept: {len(record.task.artifacts)} artifacts and the history up to the last save." if record.version else ""
     )
@@ -93,6 +108,4 @@ def _epitaph(record: TaskRecord) -> Message:
         "The host that ran this task stopped before the task was done. "
         f"{kept} The next task of this context starts from the last completed workspace."
     )
-    return new_text_message(
-        " ".join(text.split()), context_id=record.ref.context_id, task_id=record.ref.task_id, role=Role.ROLE_AGENT
-    )
+    return " ".join(text.split())

@@ -1,8 +1,8 @@
-"""The SDK's task store over task.json, with the guards of FACTS 6.
+"""The SDK's task store over task.json and the journal, with the guards of FACTS 6.
 
-Only the holder of a task's open turn writes it, and only over what it wrote
-or read last; everybody else may write CANCELED, or settle. Versions that the
-SDK sees are `seq` (DESIGN 5), so its order holds across hosts.
+Only the holder of a task's open turn writes it, through its `TurnWriter`;
+everybody else may write CANCELED, or settle. Versions that the SDK sees are
+`seq` (DESIGN 5), so its order holds across hosts.
 """
 
 from __future__ import annotations
@@ -13,20 +13,30 @@ import structlog
 from a2a.server.cluster import ConcurrentTaskModificationError, StoredTask, TaskVersion, VersionedTaskStore
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
-from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task, TaskState
+from a2a.types.a2a_pb2 import (
+    ListTasksRequest,
+    ListTasksResponse,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatusUpdateEvent,
+)
 
 from a2a_gcs.claims import Claim, ClaimTable, End
 from a2a_gcs.clock import utcnow
-from a2a_gcs.errors import Conflict, StoreError, Throttled, Unavailable
+from a2a_gcs.errors import Conflict, StoreError
+from a2a_gcs.journal import Journal
 from a2a_gcs.objectstore.port import ObjectStore
-from a2a_gcs.records import TURN_STRIDE, TaskMeta
 from a2a_gcs.task_json import INTERRUPTED, TERMINAL, stamp
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 from a2a_gcs.tasks.listing import Settle, list_tasks
+from a2a_gcs.tasks.turn_writer import Pace, TurnWriter
 
 log = structlog.get_logger(__name__)
 
 _CANCELED = TaskState.TASK_STATE_CANCELED
+_KEEP_BATCHES_SECONDS = 60.0
+"""Batches outlive the end of their turn for the sake of those who still read them (rule *jkeep*)."""
 
 
 class BucketTaskStore(VersionedTaskStore):
@@ -35,20 +45,33 @@ class BucketTaskStore(VersionedTaskStore):
     Args:
         store: The root.
         records: Its task.json records.
+        journal: Its journals.
         table: The claims whose saves are accepted.
         settle: Ends a record's turn if its owner is dead; called on every read.
-        retry_pause: Seconds between the tries of a terminal save that the bucket does not take.
+        pace: How the writes of running tasks are coalesced.
+        keep_batches: Seconds that a turn's batches are kept after its end.
     """
 
     def __init__(
-        self, store: ObjectStore, records: TaskRecords, table: ClaimTable, settle: Settle, *, retry_pause: float = 1.0
+        self,
+        store: ObjectStore,
+        records: TaskRecords,
+        journal: Journal,
+        table: ClaimTable,
+        settle: Settle,
+        *,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+        keep_batches: float = _KEEP_BATCHES_SECONDS,
     ) -> None:
         self._store = store
         self._records = records
+        self._journal = journal
         self._table = table
         self._settle = settle
-        self._retry_pause = retry_pause
-        self._writing: dict[str, asyncio.Lock] = {}
+        self._pace = pace
+        self._keep_batches = keep_batches
+        self._writers: dict[str, TurnWriter] = {}
+        self._removals: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------------ the SDK's interface
 
@@ -77,23 +100,38 @@ class BucketTaskStore(VersionedTaskStore):
         (owner, turn) instead. A terminal state that was stored first wins for ever; saving
         CANCELED over CANCELED is no write, as the canceling host's run ends with it.
 
+        An update that changes no state is acknowledged before it is durable (`TurnWriter`).
+
         Raises:
             ConcurrentTaskModificationError: This process does not hold the task's turn (any more).
             StoreError: A state that is not terminal could not be written.
         """
-        del event, prev, prev_version, context
+        del prev, prev_version, context
+        claim = self._table.get(task.id)
+        if claim is None:
+            return await self._save_without_claim(task)
+        writer = self._writer(claim)
+        update = event if isinstance(event, TaskStatusUpdateEvent | TaskArtifactUpdateEvent) else None
+        state = task.status.state
+        ends = state in TERMINAL or (claim.parking and state in INTERRUPTED)
+        if update is not None and not ends and writer.goes_on_in(state):
+            return TaskVersion(await writer.update(update))
         copy = Task()
         copy.CopyFrom(task)
-        async with self._lock(task.id):
-            claim = self._table.get(task.id)
-            if claim is None:
+        try:
+            seq = await writer.write(copy, ends=ends, terminal=state in TERMINAL, event=None if ends else update)
+        except Conflict as e:
+            if claim.end is End.CANCELED:
                 return await self._save_without_claim(copy)
-            return await self._save_claimed(claim, copy)
+            raise ConcurrentTaskModificationError(task.id) from e
+        if ends:
+            self._finish(claim, End.TERMINAL if state in TERMINAL else End.PARKED)
+        return TaskVersion(seq)
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """Lists tasks, newest status first, ties by id; see `a2a_gcs.tasks.listing`."""
         del context
-        return await list_tasks(self._store, self._records, self._settle, params)
+        return await list_tasks(self._store, self._records, self._read_record, params)
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         """Tasks are history: they are removed by retention, never through the protocol."""
@@ -102,16 +140,41 @@ class BucketTaskStore(VersionedTaskStore):
     # ------------------------------------------------------------------ for the host
 
     async def read(self, task_id: str) -> TaskRecord | None:
-        """The record behind `get`. Raises StoreError."""
-        claim = self._table.get(task_id)
-        if claim is not None and not claim.record.version:
-            return None  # claimed here and not saved yet: the SDK asks three times before its first save
+        """The task as it is now: journal folded in, settled, and with what this process has not flushed yet.
+
+        Raises:
+            StoreError: The store failed.
+        """
         try:
+            claim = self._table.get(task_id)
+            if claim is not None:
+                if not claim.record.version:
+                    return None  # claimed here and not saved yet: the SDK asks three times before its first save
+                if await self.still_ours(claim):
+                    return self._writer(claim).current()
             record = await self._records.find(task_id)
-            return await self._settle(record) if record else None
+            return await self._journal.current(await self._settle(record)) if record else None
         except UnreadableTask as e:
             log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
             return None
+
+    async def still_ours(self, claim: Claim) -> bool:
+        """Whether task.json is still what this turn wrote last (rule *overlay*), for one class B request.
+
+        If it is not, because the task was canceled or taken over, the claim ends, and
+        with it the agent. Raises StoreError.
+        """
+        version = claim.record.version
+        stored = await self._records.peek(claim.ref)
+        if not claim.held or stored is None:
+            return False
+        found, meta = stored
+        if found in {version, claim.record.version}:
+            return True
+        if (meta.owner, meta.turn, meta.open) == (str(claim.owner), claim.turn, True):
+            return True  # a write of our own whose answer is on its way
+        await self._lost(claim)
+        return False
 
     async def cancel(self, task_id: str) -> TaskRecord | None:
         """Stores CANCELED over a non-terminal task, whoever holds it (rule *rebase*).
@@ -122,81 +185,42 @@ class BucketTaskStore(VersionedTaskStore):
         Returns:
             The record as it is stored now: CANCELED, or the terminal state that came first. None if there is no task.
         """
-        async with self._lock(task_id):
-            while (record := await self.read(task_id)) is not None and not record.terminal:
-                task = record.copy_task()
-                if task.status.HasField("message"):
-                    task.history.append(task.status.message)
-                    task.status.ClearField("message")
-                task.status.state = _CANCELED
-                stamp(task, utcnow())
-                meta = record.meta.with_(open=False, seq=record.meta.foreign_seq())
-                try:
-                    record = await self._records.write(record, task, meta)
-                except Conflict:
-                    continue
-                break
+        while (record := await self.read(task_id)) is not None and not record.terminal:
             claim = self._table.get(task_id)
-            if claim is not None and record is not None and record.terminal:
-                claim.record = record
-                self._table.finish(claim, End.CANCELED)
-            return record
-
-    # ------------------------------------------------------------------ saving
-
-    async def _save_claimed(self, claim: Claim, task: Task) -> TaskVersion:
-        terminal = task.status.state in TERMINAL
-        ends = terminal or (claim.parking and task.status.state in INTERRUPTED)
-        meta = claim.record.meta.with_(
-            owner=str(claim.owner),
-            turn=claim.turn,
-            open=not ends,
-            seq=max(claim.record.meta.seq, claim.turn * TURN_STRIDE) + 1,
-            pin=(claim.pin or claim.record.meta.pin) if ends else claim.record.meta.pin,
-        )
-        try:
-            claim.record = await self._write(claim, task, meta, keep_trying=terminal)
-        except Conflict as e:
-            self._table.finish(claim, End.FENCED)
-            log.warning("task.fenced", task_id=claim.ref.task_id, owner=str(claim.owner), turn=claim.turn)
-            raise ConcurrentTaskModificationError(claim.ref.task_id) from e
-        if ends:
-            self._table.finish(claim, End.TERMINAL if terminal else End.PARKED)
-        return TaskVersion(claim.record.meta.seq)
-
-    async def _write(self, claim: Claim, task: Task, meta: TaskMeta, *, keep_trying: bool) -> TaskRecord:
-        """One write; a terminal one is tried again for as long as the claim is held (DESIGN 5).
-
-        A Conflict may be this turn's own earlier write, landed late: what counts
-        is whose turn the stored record carries (rule *fence*).
-        """
-        while True:
             try:
-                return await self._records.write(claim.record, task, meta)
+                if claim is not None:
+                    return await self._cancel_own(claim)
+                canceled = record.meta.with_(open=False, seq=record.meta.foreign_seq())
+                return await self._records.write(record, _canceled(record), canceled)
             except Conflict:
-                stored = await self._own(claim)
-                if stored is None:
-                    raise
-                if stored.meta.seq == meta.seq:
-                    return stored
-                claim.record = stored
-            except (Throttled, Unavailable) as e:
-                if not keep_trying or not claim.held:
-                    raise
-                log.warning("task.end_not_stored_yet", task_id=claim.ref.task_id, error=str(e))
-                await asyncio.sleep(self._retry_pause)
+                continue
+        return record
 
-    async def _own(self, claim: Claim) -> TaskRecord | None:
-        """The stored record if it carries exactly this claim's owner and turn; None if it was taken over."""
+    # ------------------------------------------------------------------ inside
+
+    async def _cancel_own(self, claim: Claim) -> TaskRecord:
+        """CANCELED through the turn's own writer: after everything that the agent said until now."""
+        writer = self._writer(claim)
+        await writer.write(_canceled(writer.current()), ends=True, terminal=True, event=None)
+        self._finish(claim, End.CANCELED)
+        return claim.record
+
+    async def _lost(self, claim: Claim) -> None:
+        """The turn is over without this process: canceled elsewhere, or taken over."""
         try:
             stored = await self._records.load(claim.ref)
         except UnreadableTask:
-            return None
-        ours = stored is not None and (stored.meta.owner, stored.meta.turn) == (str(claim.owner), claim.turn)
-        return stored if ours else None
+            stored = None
+        if not claim.held:
+            return
+        canceled = stored is not None and stored.task.status.state == _CANCELED
+        if stored is not None and canceled:
+            claim.record = stored
+        log.warning("task.lost", task_id=claim.ref.task_id, owner=str(claim.owner), canceled=canceled)
+        self._finish(claim, End.CANCELED if canceled else End.FENCED)
 
     async def _save_without_claim(self, task: Task) -> TaskVersion:
-        """The run that was canceled here reports CANCELED once more; anything else is somebody else's task."""
+        """The run that was canceled reports CANCELED once more; anything else is somebody else's task."""
         try:
             record = await self._records.find(task.id)
         except (UnreadableTask, StoreError):
@@ -205,11 +229,50 @@ class BucketTaskStore(VersionedTaskStore):
             return TaskVersion(record.meta.seq)
         raise ConcurrentTaskModificationError(task.id)
 
-    def _lock(self, task_id: str) -> asyncio.Lock:
-        """One write in flight per task; the lock lives as long as somebody uses it."""
-        lock = self._writing.get(task_id)
-        if lock is None:
-            if len(self._writing) > 1000:  # noqa: PLR2004 - locks that nobody holds are swept now and then
-                self._writing = {k: v for k, v in self._writing.items() if v.locked()}
-            lock = self._writing[task_id] = asyncio.Lock()
-        return lock
+    async def _read_record(self, record: TaskRecord) -> TaskRecord:
+        return await self._journal.current(await self._settle(record))
+
+    def _writer(self, claim: Claim) -> TurnWriter:
+        writer = self._writers.get(claim.ref.task_id)
+        if writer is None or writer.claim is not claim:
+            writer = TurnWriter(
+                claim, self._records, self._journal, self._pace, lambda: self._finish(claim, End.FENCED)
+            )
+            self._writers[claim.ref.task_id] = writer
+        return writer
+
+    def _finish(self, claim: Claim, end: End) -> None:
+        self._table.finish(claim, end)
+        writer = self._writers.get(claim.ref.task_id)
+        if writer is None or writer.claim is not claim:
+            return
+        del self._writers[claim.ref.task_id]
+        if writer.batches and end is not End.FENCED:
+            removal = asyncio.create_task(self._remove_batches(claim, writer.batches))
+            self._removals.add(removal)
+            removal.add_done_callback(self._removals.discard)
+
+    async def _remove_batches(self, claim: Claim, batches: int) -> None:
+        await asyncio.sleep(self._keep_batches)
+        try:
+            await self._journal.remove(claim.ref, claim.turn, batches)
+        except StoreError as e:
+            log.info("journal.left_to_lifecycle", task_id=claim.ref.task_id, error=str(e))
+
+    async def aclose(self) -> None:
+        """Stops what runs behind the answers; batches that are left are the lifecycle rule's."""
+        for task in self._removals:
+            task.cancel()
+        await asyncio.gather(*self._removals, return_exceptions=True)
+        for writer in list(self._writers.values()):
+            await writer.close()
+
+
+def _canceled(record: TaskRecord) -> Task:
+    task = record.copy_task()
+    if task.status.HasField("message"):
+        task.history.append(task.status.message)
+        task.status.ClearField("message")
+    task.status.state = _CANCELED
+    stamp(task, utcnow())
+    return task

@@ -1,114 +1,162 @@
-"""Task events for subscribers, from this process while it holds the turn, else from task.json.
+"""Task events for subscribers on any host: the same ones, in the same order (DESIGN 5, A2A 3.5.2).
 
-First form of the `TaskEventStream`: on another host a subscriber sees each
-stored state of the task as a whole. Versions are `seq`, so what a snapshot
-already holds is never sent again.
+While this process holds the open turn its events are handed over as the SDK
+publishes them; everywhere else they come from the journal. Positions are (turn,
+batch), versions are `seq`: what a snapshot already holds is never sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
 
 import structlog
 from a2a.server.cluster import TaskEventStream, TaskVersion, VersionedEvent
+from a2a.server.events.event_queue import Event
+from a2a.types.a2a_pb2 import Message, Task, TaskState, TaskStatusUpdateEvent
 
 from a2a_gcs.claims import ClaimTable
+from a2a_gcs.clock import boottime
 from a2a_gcs.errors import StoreError
-from a2a_gcs.task_records import TaskRecord
+from a2a_gcs.journal import Journal
+from a2a_gcs.records import TURN_STRIDE, TaskMeta
+from a2a_gcs.task_json import INTERRUPTED, TERMINAL
+from a2a_gcs.task_records import TaskRecord, TaskRecords
+from a2a_gcs.tasks.store import BucketTaskStore
 
 log = structlog.get_logger(__name__)
 
-_BUFFER = 1024
-"""Events that a subscriber may lag behind before it is given the whole task instead."""
+_BUFFER = 4096
+"""Events that a subscriber may lag behind; one that lags further goes on from the journal."""
+
+_JUDGE_EVERY_SECONDS = 5.0
 
 
-class Tap:
-    """One subscriber: the events that it has not taken yet.
+def ends_turn(event: Event) -> bool:
+    """Whether a stream ends with this event: an answer, or a terminal or interrupted state."""
+    if isinstance(event, Message):
+        return True
+    return isinstance(event, Task | TaskStatusUpdateEvent) and event.status.state in TERMINAL | INTERRUPTED
 
-    Args:
-        read: Reads the task's stored record, settled; None if there is none.
-        runs_here: Whether this process holds the task's turn, so that its events come by themselves.
-        poll: Seconds between looks at a task that runs, or waits, elsewhere.
+
+class _Tap:
+    """What one subscriber has not taken yet of the turns that this process runs.
+
+    Attributes:
+        lost: It lagged so far behind that its events were dropped; the journal has them.
     """
 
-    def __init__(
-        self, read: Callable[[], Awaitable[TaskRecord | None]], runs_here: Callable[[], bool], poll: float
-    ) -> None:
-        self._read = read
-        self._runs_here = runs_here
-        self._poll = poll
-        self._queue: asyncio.Queue[VersionedEvent] = asyncio.Queue(_BUFFER)
-        self._lost = False
+    def __init__(self) -> None:
+        self._events: deque[VersionedEvent] = deque()
+        self._news = asyncio.Event()
+        self.lost = False
 
     def offer(self, event: VersionedEvent) -> None:
-        """Takes an event in, never waiting; a subscriber that lags too far behind gets the whole task instead."""
-        try:
-            self._queue.put_nowait(event)
-        except asyncio.QueueFull:
-            self._lost = True
+        if len(self._events) >= _BUFFER:
+            self.lost = True
+            self._events.clear()
+        if not self.lost:
+            self._events.append(event)
+        self._news.set()
 
-    async def events(self, after: TaskVersion) -> AsyncGenerator[VersionedEvent, None]:
-        """Yields what is newer than a snapshot that was read while this tap existed. Never ends by itself."""
-        seen = after
-        while True:
-            event = await self._next(seen)
-            if event is not None and event.version.is_after(seen):
-                seen = event.version
-                yield event
+    def take(self, turn: int) -> VersionedEvent | None:
+        """The next event of a turn; those of earlier turns are left out, those of later ones stay."""
+        while self._events:
+            of = seq_of(self._events[0].version) // TURN_STRIDE
+            if of > turn:
+                return None
+            event = self._events.popleft()
+            if of == turn:
+                return event
+        return None
 
-    async def _next(self, seen: TaskVersion) -> VersionedEvent | None:
-        if not self._lost:
-            try:
-                return await asyncio.wait_for(self._queue.get(), self._poll)
-            except TimeoutError:
-                if self._runs_here():
-                    return None
-        self._lost = False
-        while not self._queue.empty():
-            self._queue.get_nowait()
-        return await self.snapshot(seen)
-
-    async def snapshot(self, seen: TaskVersion) -> VersionedEvent | None:
-        """The whole task, if it is stored in a newer version than `seen`."""
-        try:
-            record = await self._read()
-        except StoreError as e:
-            log.warning("stream.not_read", error=str(e))
-            await asyncio.sleep(self._poll)
-            return None
-        if record is None or not TaskVersion(record.meta.seq).is_after(seen):
-            return None
-        return VersionedEvent(event=record.copy_task(), version=TaskVersion(record.meta.seq))
+    async def wait(self, seconds: float) -> None:
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
 
 
 class BucketEventStream(TaskEventStream):
     """Events of the tasks of one root.
 
     Args:
-        read: Reads a task's stored record, settled; None if there is none.
+        tasks: Reads tasks, settled and with their journals.
+        records: Their stored records.
+        journal: Their batches.
         table: The turns that this process holds.
         poll: Seconds between looks at a task that runs, or waits, elsewhere.
     """
 
     def __init__(
-        self, read: Callable[[str], Awaitable[TaskRecord | None]], table: ClaimTable, *, poll: float = 1.0
+        self,
+        tasks: BucketTaskStore,
+        records: TaskRecords,
+        journal: Journal,
+        table: ClaimTable,
+        *,
+        poll: float = 1.0,
     ) -> None:
-        self._read = read
+        self._tasks = tasks
+        self._records = records
+        self._journal = journal
         self._table = table
         self._poll = poll
-        self._taps: dict[str, set[Tap]] = {}
+        self._taps: dict[str, set[_Tap]] = {}
+
+    # ------------------------------------------------------------------ the SDK's interface
 
     async def publish(self, task_id: str, event: VersionedEvent) -> None:
-        """Hands an event that is stored to this process's subscribers. Never waits, never raises."""
+        """Hands an acknowledged event to this process's subscribers. Never waits, never raises."""
         for tap in self._taps.get(task_id, ()):
             tap.offer(event)
 
+    async def subscribe(self, task_id: str, *, after: TaskVersion) -> AsyncGenerator[VersionedEvent, None]:
+        """Yields what is newer than `after`, beginning with the whole task if that is."""
+        with self._tapped(task_id) as tap:
+            record = await self._tasks.read(task_id)
+            if record is None:
+                return
+            version = TaskVersion(record.meta.seq)
+            if version.is_after(after):
+                yield VersionedEvent(event=record.copy_task(), version=version)
+            async for event in self._after(record, tap):
+                yield event
+
+    async def destroy(self, task_id: str) -> None:
+        """Nothing is kept for a task."""
+        del task_id
+
+    # ------------------------------------------------------------------ for the host
+
+    async def follow(self, task_id: str) -> AsyncGenerator[Event, None]:
+        """The task as it is, then its events until a turn of it ends. Nothing is missed, and nothing comes twice.
+
+        A parked task's stream waits for the next turn, whichever host runs it. Yields nothing if there is no task.
+
+        Raises:
+            StoreError: The snapshot could not be read.
+        """
+        with self._tapped(task_id) as tap:
+            record = await self._tasks.read(task_id)
+            if record is None:
+                return
+            yield record.copy_task()
+            if record.terminal:
+                return
+            async with contextlib.aclosing(self._after(record, tap)) as events:
+                async for versioned in events:
+                    yield versioned.event
+                    if ends_turn(versioned.event):
+                        return
+
+    # ------------------------------------------------------------------ inside
+
     @contextlib.contextmanager
-    def tap(self, task_id: str) -> Iterator[Tap]:
-        """Listens to a task. Read the snapshot inside: nothing is missed then, and nothing comes twice."""
-        tap = Tap(lambda: self._read(task_id), lambda: self._table.get(task_id) is not None, self._poll)
+    def _tapped(self, task_id: str) -> Iterator[_Tap]:
+        """Listens before the snapshot is read, so that nothing is missed in between."""
+        tap = _Tap()
         self._taps.setdefault(task_id, set()).add(tap)
         try:
             yield tap
@@ -118,15 +166,110 @@ class BucketEventStream(TaskEventStream):
             if not taps:
                 del self._taps[task_id]
 
-    async def subscribe(self, task_id: str, *, after: TaskVersion) -> AsyncGenerator[VersionedEvent, None]:
-        """Yields what comes after a snapshot of version `after` that was read before this call."""
-        with self.tap(task_id) as tap:
-            if (missed := await tap.snapshot(after)) is not None:
-                after = missed.version
-                yield missed
-            async for event in tap.events(after):
-                yield event
+    async def _after(self, snapshot: TaskRecord, tap: _Tap) -> AsyncGenerator[VersionedEvent, None]:
+        """What comes after a snapshot, until the end of the turn that runs, or of the next one if it is parked."""
+        meta = snapshot.meta
+        turn = meta.turn if meta.open else meta.turn + 1
+        reader = _Reader(self._records, self._journal, snapshot, turn, meta.journal if meta.open else 0)
+        seen = TaskVersion(meta.seq)
+        judged = boottime()
+        while True:
+            event = tap.take(turn)
+            if event is None and not tap.lost and self._runs_here(snapshot.ref.task_id, turn):
+                await tap.wait(self._poll)
+                continue
+            batch = [event] if event is not None else await self._read(reader)
+            for found in batch:
+                if found.version.is_after(seen):
+                    seen = found.version
+                    yield found
+            if reader.ended:
+                return
+            if not batch:
+                await tap.wait(self._poll)
+                if boottime() - judged > _JUDGE_EVERY_SECONDS:
+                    judged = boottime()
+                    await self._judge(snapshot.ref.task_id)
 
-    async def destroy(self, task_id: str) -> None:
-        """Nothing is kept for a task."""
-        del task_id
+    def _runs_here(self, task_id: str, turn: int) -> bool:
+        claim = self._table.get(task_id)
+        return claim is not None and claim.turn == turn
+
+    async def _read(self, reader: _Reader) -> list[VersionedEvent]:
+        try:
+            return await reader.next()
+        except StoreError as e:  # the stream waits until the bucket is back
+            log.warning("stream.not_read", key=e.key, error=str(e))
+            return []
+
+    async def _judge(self, task_id: str) -> None:
+        """Subscribing touches a task, too: one whose host is dead is ended."""
+        with contextlib.suppress(StoreError):
+            await self._tasks.read(task_id)
+
+
+class _Reader:
+    """Reads one turn of a task from the bucket: batch after batch, then the state that ended it.
+
+    Where a batch is missing, task.json tells why (DESIGN 5, *Journal*).
+    """
+
+    def __init__(self, records: TaskRecords, journal: Journal, snapshot: TaskRecord, turn: int, batch: int) -> None:
+        self._records = records
+        self._journal = journal
+        self._ref = snapshot.ref
+        self._turn = turn
+        self._batch = batch
+        self.ended = False
+
+    async def next(self) -> list[VersionedEvent]:
+        """What is there now; nothing while the turn goes on or has not begun. Raises StoreError."""
+        if (found := await self._next_batch()) is not None:
+            return found
+        stored = await self._records.peek(self._ref)
+        if stored is None:
+            self.ended = True
+            return []
+        _, meta = stored
+        if meta.turn < self._turn and meta.state not in _TERMINAL_NAMES:
+            return []  # still parked: nobody has answered
+        if meta.turn == self._turn and meta.open:
+            return []  # it runs, and there is nothing new
+        if meta.turn >= self._turn and (found := await self._next_batch()) is not None:
+            return found  # written between the two looks
+        self.ended = True
+        return await self._end(meta)
+
+    async def _next_batch(self) -> list[VersionedEvent] | None:
+        events = await self._journal.read(self._ref, self._turn, self._batch + 1)
+        if events is None:
+            return None
+        self._batch += 1
+        return [VersionedEvent(event=e.event, version=TaskVersion(e.seq)) for e in events]
+
+    async def _end(self, meta: TaskMeta) -> list[VersionedEvent]:
+        if meta.turn == self._turn + 1 and meta.was:
+            update = TaskStatusUpdateEvent(task_id=self._ref.task_id, context_id=self._ref.context_id)
+            update.status.state = TaskState.Value(meta.was)
+            return [VersionedEvent(event=update, version=TaskVersion(meta.turn * TURN_STRIDE - 1))]
+        record = await self._records.load(self._ref)
+        if record is None:
+            return []
+        version = TaskVersion(record.meta.seq)
+        complete = record.meta.turn < self._turn or (
+            record.meta.turn == self._turn and self._batch >= record.meta.journal
+        )
+        if not complete:  # batches are gone: only the whole task makes up for them
+            return [VersionedEvent(event=record.copy_task(), version=version)]
+        update = TaskStatusUpdateEvent(task_id=self._ref.task_id, context_id=self._ref.context_id)
+        update.status.CopyFrom(record.task.status)
+        return [VersionedEvent(event=update, version=version)]
+
+
+_TERMINAL_NAMES = frozenset(TaskState.Name(state) for state in TERMINAL)
+
+
+def seq_of(version: TaskVersion) -> int:
+    """The `seq` behind a version that this package made."""
+    value = version._value  # noqa: SLF001 - the SDK's own stream reads it as well; there is no accessor
+    return int(value)

@@ -1,0 +1,59 @@
+"""Drain: what happens between SIGTERM and the end of the process (DESIGN 5). A deploy destroys no work.
+
+Cloud Run gives 10 s (FACTS 2); all of this fits into 8. It runs before
+uvicorn's own shutdown, which would cut the streams first (FACTS 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from a2a_gcs.claims import ClaimTable, Stop
+from a2a_gcs.clock import boottime
+from a2a_gcs.host.request_handler import RequestHandler
+
+log = structlog.get_logger(__name__)
+
+FINISH_SECONDS = 1.0
+"""What short work gets to finish by itself."""
+LIMIT_SECONDS = 7.0
+"""By then every task is written, or left to whoever settles it."""
+_LOOK_EVERY_SECONDS = 0.05
+
+
+class Drain:
+    """Ends the runs of one host in order. May be run once.
+
+    Args:
+        handler: Refuses new work from the first moment on.
+        table: What runs here.
+    """
+
+    def __init__(self, handler: RequestHandler, table: ClaimTable) -> None:
+        self._handler = handler
+        self._table = table
+
+    @property
+    def begun(self) -> bool:
+        return self._handler.draining
+
+    async def run(self) -> None:
+        """Returns once every run has ended and its last event is on its way, or the time is up."""
+        self._handler.draining = True
+        began = boottime()
+        log.info("drain.begun", running=len(self._table))
+        await self._handler.surrender_unstarted()
+        await self._until_idle(began + FINISH_SECONDS)
+        for claim in self._table:
+            claim.ask_to_stop(Stop.DRAIN)
+        await self._until_idle(began + LIMIT_SECONDS)
+        for claim in self._table:
+            log.error("drain.not_ended", task_id=claim.ref.task_id, context_id=claim.ref.context_id)
+        await asyncio.sleep(_LOOK_EVERY_SECONDS)  # the last events leave the SDK's queues
+        log.info("drain.done", seconds=round(boottime() - began, 1))
+
+    async def _until_idle(self, deadline: float) -> None:
+        while len(self._table) and boottime() < deadline:  # noqa: ASYNC110 - a look at a table costs nothing
+            await asyncio.sleep(_LOOK_EVERY_SECONDS)

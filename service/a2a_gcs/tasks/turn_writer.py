@@ -1,0 +1,271 @@
+"""Writes the task of one turn: what matters at once, the rest coalesced (DESIGN 5).
+
+An object takes about one write a second (FACTS 1). So an update of a running
+task is acknowledged at once, is durable in the journal within a quarter of a
+second, and enters task.json when that has doubled or is some seconds old: the
+bytes written stay linear in the agent's output. States that somebody waits
+for are written through, after everything that came before them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from a2a.types.a2a_pb2 import Task
+
+from a2a_gcs.claims import Claim, End
+from a2a_gcs.clock import boottime
+from a2a_gcs.errors import Conflict, StoreError, Throttled, Unavailable
+from a2a_gcs.journal import Journal, Journaled, Update, fold
+from a2a_gcs.layout import task_key
+from a2a_gcs.records import TURN_STRIDE, TaskMeta
+from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
+
+log = structlog.get_logger(__name__)
+
+_LOST = frozenset({End.CANCELED, End.FENCED, End.TERMINAL, End.PARKED, End.SURRENDERED, End.RELEASED})
+"""Ends after which nothing of the turn may be written. A lapsed turn may: compare-and-swap tells whether it is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How writes are coalesced; seconds and bytes.
+
+    Attributes:
+        journal_after: From an update to its batch.
+        rewrite_after: From task.json's last write to the next, while there is something new.
+        rewrite_apart: Least time between two writes of task.json that nobody waits for.
+        retry_after: Between tries of a write that the store did not take.
+        pending_bytes: Updates that wait for the journal; beyond that the agent waits.
+    """
+
+    journal_after: float = 0.25
+    rewrite_after: float = 5.0
+    rewrite_apart: float = 1.0
+    retry_after: float = 1.0
+    pending_bytes: int = 8 * 1024 * 1024
+
+
+class TurnWriter:
+    """The one writer of a task while its turn is held here.
+
+    Args:
+        claim: The turn; its `record` is task.json as this process wrote or read it last.
+        records: Where task.json is.
+        journal: Where its batches are.
+        pace: When what is written.
+        on_fenced: Called when the turn turns out to be somebody else's.
+    """
+
+    def __init__(
+        self, claim: Claim, records: TaskRecords, journal: Journal, pace: Pace, on_fenced: Callable[[], None]
+    ) -> None:
+        self.claim = claim
+        self._records = records
+        self._journal = journal
+        self._pace = pace
+        self._on_fenced = on_fenced
+        self._lock = asyncio.Lock()  # one write in flight per task
+        self._latest = claim.record.copy_task()
+        self._seq = max(claim.record.meta.seq, claim.turn * TURN_STRIDE)
+        self._batch = claim.record.meta.journal if claim.record.version else 0
+        self._pending: list[Journaled] = []
+        self._pending_bytes = 0
+        self._written_bytes = self._latest.ByteSize()
+        self._written_at = boottime()
+        self._flusher: asyncio.Task[None] | None = None
+
+    @property
+    def batches(self) -> int:
+        """Batches of this turn that have been written."""
+        return self._batch
+
+    def goes_on_in(self, state: int) -> bool:
+        """Whether an update in this state can be coalesced: the task is stored, and its state is no other."""
+        return self.claim.record.version > 0 and self._latest.status.state == state
+
+    def current(self) -> TaskRecord:
+        """The task with all that was acknowledged, over the version that is stored (for overlay reads)."""
+        latest = Task()
+        latest.CopyFrom(self._latest)
+        meta = self.claim.record.meta.with_(seq=self._seq, journal=self._batch)
+        stored = self.claim.record
+        return TaskRecord(stored.ref, latest, meta, stored.version, stored.unknown)
+
+    # ------------------------------------------------------------------ coalesced
+
+    async def update(self, event: Update) -> int:
+        """Acknowledges an update of a running task; waits only when the journal is far behind. Its seq."""
+        copy = type(event)()
+        copy.CopyFrom(event)  # type: ignore[arg-type]
+        fold(self._latest, copy)
+        self._seq += 1
+        seq = self._seq
+        self._pending.append(Journaled(seq, copy))
+        self._pending_bytes += copy.ByteSize()
+        self._wake()
+        while self._pending_bytes > self._pace.pending_bytes and self.claim.held:  # noqa: ASYNC110 - a look is cheap
+            await asyncio.sleep(self._pace.journal_after)
+        return seq
+
+    def _wake(self) -> None:
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.create_task(self._keep_flushing(), name=f"journal:{self.claim.ref.task_id}")
+
+    async def _keep_flushing(self) -> None:
+        """Runs while there is something to write, then ends."""
+        while self.claim.held and (self._pending or self._behind()):
+            await asyncio.sleep(self._pace.journal_after)
+            try:
+                async with self._lock:
+                    await self._flush()
+                    if self._rewrite_is_due():
+                        await self._write(self._latest_copy(), self._meta(self._seq))
+            except Conflict:
+                self._fenced()
+                return
+            except (Throttled, Unavailable) as e:
+                log.warning("journal.behind", task_id=self.claim.ref.task_id, error=str(e))
+                await asyncio.sleep(self._pace.retry_after)
+
+    def _behind(self) -> bool:
+        """task.json lacks updates that are in the journal already."""
+        return self.claim.held and self._seq > self.claim.record.meta.seq
+
+    def _rewrite_is_due(self) -> bool:
+        if not self.claim.held or not self._behind():
+            return False
+        since = boottime() - self._written_at
+        doubled = self._latest.ByteSize() >= 2 * max(self._written_bytes, 1)
+        return since >= self._pace.rewrite_after or (doubled and since >= self._pace.rewrite_apart)
+
+    async def _flush(self) -> None:
+        """Puts what is pending into the next batch; what was refused stays pending.
+
+        The batch numbers of a turn are ours alone, so a batch that is there already is
+        an earlier try whose answer was lost: what it holds is done.
+
+        Raises:
+            Conflict: It is somebody else's after all.
+        """
+        while self._pending:
+            events = list(self._pending)
+            try:
+                await self._journal.append(self.claim.ref, self.claim.turn, self._batch + 1, events)
+            except Conflict:
+                stored = await self._journal.read(self.claim.ref, self.claim.turn, self._batch + 1) or []
+                if not stored or [e.seq for e in stored] != [e.seq for e in events[: len(stored)]]:
+                    raise
+                events = events[: len(stored)]
+            self._batch += 1
+            del self._pending[: len(events)]
+            self._pending_bytes -= sum(e.event.ByteSize() for e in events)
+
+    # ------------------------------------------------------------------ written through
+
+    async def write(self, task: Task, *, ends: bool, terminal: bool, event: Update | None) -> int:
+        """Writes a state that somebody waits for, after all that came before it.
+
+        Args:
+            task: The task in that state; not changed, and not kept.
+            ends: The turn ends with it.
+            terminal: It is repeated until it is stored, or somebody else has ended the task.
+            event: The update that made it, if it is not the turn's end: subscribers elsewhere need it too.
+
+        Returns:
+            Its seq.
+
+        Raises:
+            Conflict: The turn is not ours any more; the claim is finished as fenced.
+            StoreError: It could not be written, and is not terminal.
+        """
+        async with self._lock:
+            try:
+                return await self._write_through(task, ends=ends, terminal=terminal, event=event)
+            except Conflict:
+                self._fenced()
+                raise
+
+    async def _write_through(self, task: Task, *, ends: bool, terminal: bool, event: Update | None) -> int:
+        while True:
+            if self.claim.end in _LOST:  # while this waited for the lock, or for the store
+                raise Conflict(task_key(self.claim.ref))
+            try:
+                await self._flush()
+                seq = self._seq + 1
+                await self._write(task, self._meta(seq, ends=ends))
+            except (Throttled, Unavailable) as e:
+                if not terminal:
+                    raise
+                log.warning("task.end_not_stored_yet", task_id=self.claim.ref.task_id, error=str(e))
+                await asyncio.sleep(self._pace.retry_after)
+                continue
+            self._seq = seq
+            self._latest.CopyFrom(task)
+            if event is not None:
+                self._pending.append(Journaled(seq, event))
+                self._pending_bytes += event.ByteSize()
+                self._wake()
+            return seq
+
+    async def _write(self, task: Task, meta: TaskMeta) -> None:
+        """One compare-and-swap of task.json.
+
+        A Conflict may be this turn's own earlier write, landed late: what counts is
+        whose turn the stored record carries (rule *fence*).
+        """
+        while True:
+            try:
+                self.claim.record = await self._records.write(self.claim.record, task, meta)
+            except Conflict:
+                stored = await self._own_stored()
+                if stored is None:
+                    raise
+                self.claim.record = stored
+                if stored.meta.seq != meta.seq and not stored.terminal and stored.meta.open:
+                    continue
+                if stored.meta.seq != meta.seq:
+                    raise
+            self._written_at, self._written_bytes = boottime(), task.ByteSize()
+            return
+
+    async def _own_stored(self) -> TaskRecord | None:
+        """The stored record, if it carries exactly this claim's owner and turn."""
+        try:
+            stored = await self._records.load(self.claim.ref)
+        except UnreadableTask:
+            return None
+        owner = str(self.claim.owner)
+        return stored if stored and (stored.meta.owner, stored.meta.turn) == (owner, self.claim.turn) else None
+
+    def _meta(self, seq: int, *, ends: bool = False) -> TaskMeta:
+        known = self.claim.record.meta
+        return known.with_(
+            owner=str(self.claim.owner),
+            turn=self.claim.turn,
+            open=not ends,
+            seq=seq,
+            journal=self._batch,
+            pin=(self.claim.pin or known.pin) if ends else known.pin,
+            patience=self.claim.patience if ends else 0,
+        )
+
+    def _latest_copy(self) -> Task:
+        copy = Task()
+        copy.CopyFrom(self._latest)
+        return copy
+
+    def _fenced(self) -> None:
+        self._on_fenced()
+        log.warning("task.fenced", task_id=self.claim.ref.task_id, owner=str(self.claim.owner), turn=self.claim.turn)
+
+    async def close(self) -> None:
+        """Stops flushing; what is pending then is lost with the turn that was lost."""
+        if self._flusher is not None:
+            self._flusher.cancel()
+            with contextlib.suppress(asyncio.CancelledError, StoreError):
+                await self._flusher

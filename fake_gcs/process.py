@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import fake_gcs
 from fake_gcs.errors import StartFailed
+from fake_gcs.remote import Control
 from fake_gcs.server import STOP_SECONDS, create_bucket
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _READY = "listening on "
 
 
-class FakeGcs:
+class FakeGcs(Control):
     """A running emulator in a process of its own, which never outlives this one.
 
     Attributes:
@@ -29,8 +30,8 @@ class FakeGcs:
     """
 
     def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        super().__init__(url)
         self._process = process
-        self.url = url
         self.endpoint = url
 
     @classmethod

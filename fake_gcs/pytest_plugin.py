@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from fake_gcs.faults import Fault
     from fake_gcs.process import FakeGcs
+    from fake_gcs.remote import ScriptedFault
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +25,16 @@ def fake_gcs_server() -> Iterator[FakeGcs]:
 
     with FakeGcs.start() as server:
         yield server
+
+
+@pytest.fixture
+def gcs_fault(fake_gcs_server: FakeGcs) -> Iterator[Callable[[Fault], ScriptedFault]]:
+    """Puts a fault in force until the end of the test, which fails if the fault was never served."""
+    from contextlib import ExitStack  # noqa: PLC0415
+
+    with ExitStack() as stack:
+
+        def script(fault: Fault) -> ScriptedFault:
+            return stack.enter_context(fake_gcs_server.faults(fault))[0]
+
+        yield script

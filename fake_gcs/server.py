@@ -48,6 +48,7 @@ class FakeGcsServer:
         port: int = 0,
         root: Path | None = None,
         memory: bool = False,
+        remove: Path | None = None,
         location: str = "US-CENTRAL1",
         binary: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -60,6 +61,7 @@ class FakeGcsServer:
                 temporary directory that is removed when the server ends, however it ends.
             memory: Use the memory backend instead. It slows down with every object it
                 holds (FACTS 3), and keeps nothing.
+            remove: Directory that goes when the server ends, however it ends.
             location: What buckets answer as their location.
             binary: The program to run; see find_binary.
         """
@@ -67,6 +69,7 @@ class FakeGcsServer:
         self.port = port
         self._root = root
         self._memory = memory
+        self._remove = remove
         self._location = location
         self._binary = binary
         self._process: subprocess.Popen[bytes] | None = None
@@ -138,7 +141,7 @@ class FakeGcsServer:
         if self._root is None and not self._memory:
             temporary = Path(tempfile.mkdtemp(prefix="fake-gcs-"))
         self._process = subprocess.Popen(  # noqa: S603 - our own watchdog and the binary that was asked for
-            [*_watchdog(temporary), str(binary), *self._arguments(temporary or self._root)],
+            [*_watchdog(temporary or self._remove), str(binary), *self._arguments(temporary or self._root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

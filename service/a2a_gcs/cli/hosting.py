@@ -13,6 +13,7 @@ import uvicorn
 from a2a_gcs.cli.errors import CommandFailed
 from a2a_gcs.cli.listening import listen
 from a2a_gcs.errors import A2AGcsError
+from a2a_gcs.host.app import create_app
 from a2a_gcs.host.logging import configure_logging
 
 if TYPE_CHECKING:
@@ -92,8 +93,6 @@ def host_until_stopped(
     Raises:
         A2AGcsError: Starting failed; the message says why.
     """
-    from a2a_gcs.host.app import create_app  # noqa: PLC0415  # everything else here runs any ASGI application
-
     configure_logging(settings.log_level)
     with listen(settings.host, settings.port, wait=port_wait) as listener:
         port = listener.getsockname()[1]

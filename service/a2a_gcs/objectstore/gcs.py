@@ -31,7 +31,7 @@ from a2a_gcs.objectstore.rules import (
     validate_write,
 )
 
-_AGREEING_READS = 5
+_AGREEING_READS = 10
 _FIELDS = "name,generation,size,crc32c,metadata,contentType,updated"
 
 

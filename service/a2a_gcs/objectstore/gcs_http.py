@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ class GCSHttp:
                 method,
                 _url(connection.endpoint, path, query),
                 headers=all_headers,
-                data=data,
+                data=io.BytesIO(data) if data else data,  # sent piece by piece, so that the loop goes on
                 timeout=timeout or self._streamed,
                 allow_redirects=False,
             ) as response:

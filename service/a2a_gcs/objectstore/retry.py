@@ -242,6 +242,9 @@ class RetryingStore(ObjectStore):
             return None
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        async def once() -> T:  # tenacity awaits only what it sees to be a coroutine function
+            return await attempt()
+
         began = self._clock()
         retrying = AsyncRetrying(
             sleep=self._sleep,
@@ -250,7 +253,7 @@ class RetryingStore(ObjectStore):
             retry=retry_if_exception_type((Throttled, Unavailable)),
             reraise=True,
         )
-        return await retrying(attempt)
+        return await retrying(once)
 
     def _wait(self, state: RetryCallState) -> float:
         doubled = 2.0 ** min(state.attempt_number - 1, 10)

@@ -43,7 +43,8 @@ class TarGzWriter:
 
     def content(self, data: bytes) -> None:
         """A run of a file's content; all runs together have the size its header says, then `end_of_file`."""
-        self._write(data)
+        for start in range(0, len(data), CHUNK):
+            self._write(data[start : start + CHUNK])
 
     def end_of_file(self, size: int) -> None:
         self._write(bytes(padding(size)))

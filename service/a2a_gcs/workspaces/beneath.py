@@ -33,6 +33,11 @@ def open_root(directory: Path) -> int:
         raise WorkspaceError(f"the workspace directory {directory.name!r} was replaced by a file or link") from None
 
 
+def open_below(name: bytes, parent: int) -> int:
+    """Opens one directory in another. Raises OSError, NotADirectoryError for a link."""
+    return os.open(name, _DIRECTORY, dir_fd=parent)
+
+
 def names_of(fd: int) -> list[bytes]:
     """The raw names in a directory, in no order."""
     return [os.fsencode(name) for name in os.listdir(fd)]
@@ -125,10 +130,10 @@ class Beneath:
 
     def _open(self, name: bytes, parent: int) -> int:
         if not self._force:
-            return os.open(name, _DIRECTORY, dir_fd=parent)
+            return open_below(name, parent)
         mode = stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
         path = b"/".join([*self._names, name])
         if mode & self._force != self._force and path not in self.widened:
             widen(name, parent, mode | self._force)
             self.widened[path] = mode
-        return os.open(name, _DIRECTORY, dir_fd=parent)
+        return open_below(name, parent)

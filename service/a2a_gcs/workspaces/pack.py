@@ -15,7 +15,7 @@ from a2a_gcs.workspaces.limits import Meter
 from a2a_gcs.workspaces.members import Kind, Member
 from a2a_gcs.workspaces.scanner import Entry
 
-_SMALL = 4 << 20  # read as a whole before its header is written, so that a retry costs nothing
+_SMALL = 1 << 20  # read as a whole before its header is written, so that a retry costs nothing
 _READS = 5
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _GONE = (FileNotFoundError, NotADirectoryError)

@@ -2,65 +2,87 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+import uuid
+from collections import deque
 
-from a2a_gcs.workspaces.beneath import Beneath, names_of
+from a2a_gcs.workspaces.beneath import names_of, open_below, widen
 
 _ACCESS = 0o700
-_VISITS = 1000  # of one directory, in case somebody fills it as fast as it is emptied
-
-
-def empty(root: int) -> None:
-    """Removes everything in an open directory. Raises OSError."""
-    with Beneath(root, force=_ACCESS) as beneath:
-        _empty(beneath, [])
+_REFILLS = 1000  # in case somebody fills a directory as fast as it is emptied
 
 
 def remove(name: bytes, parent: int) -> None:
     """Removes a file, link or tree; nothing to remove is fine. Raises OSError."""
+    if not _is_directory(name, parent):
+        _remove_empty(name, parent)
+        return
+    directory = _open(name, parent)
     try:
-        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISDIR(status.st_mode):
-        os.unlink(name, dir_fd=parent)
-        return
-    with Beneath(parent, force=_ACCESS) as beneath:
-        _empty(beneath, [name])
+        empty(directory)
+    finally:
+        os.close(directory)
     os.rmdir(name, dir_fd=parent)
 
 
-def _empty(beneath: Beneath, top: list[bytes]) -> None:
-    """Depth first without recursion: a tree may be deeper than Python's stack."""
-    path, pending, visits = list(top), [_unlink_files(beneath, top)], 0
-    while pending:
-        if pending[-1]:
-            path.append(pending[-1].pop())
-            pending.append(_unlink_files(beneath, path))
-            continue
-        pending.pop()
-        if not pending:
-            return
+def empty(root: int) -> None:
+    """Removes everything in an open directory. Raises OSError.
+
+    Directories that are not empty are moved up into `root` and emptied there: a tree may be
+    deeper than Python's stack, the limit on open files, and what can be walked again and again.
+    """
+    moved = uuid.uuid4().hex.encode()
+    pending, count, refills = deque(names_of(root)), 0, 0
+    while pending or (pending := deque(names_of(root))):
+        name = pending.popleft()
+        for fresh in _empty_level(name, root, moved, count):
+            count += 1
+            pending.append(fresh)
         try:
-            os.rmdir(path[-1], dir_fd=beneath.directory(path[:-1]))
+            _remove_empty(name, root)
         except OSError as error:
-            visits += 1
-            if error.errno != errno.ENOTEMPTY or visits > _VISITS:
+            refills += 1
+            if error.errno != errno.ENOTEMPTY or refills > _REFILLS:
                 raise
-            pending.append(_unlink_files(beneath, path))
-            continue
-        path.pop()
+            pending.append(name)
 
 
-def _unlink_files(beneath: Beneath, path: list[bytes]) -> list[bytes]:
-    """Unlinks whatever is no directory and returns the names of the directories."""
-    fd = beneath.directory(path)
-    directories = []
-    for name in names_of(fd):
-        if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-            directories.append(name)
-        else:
-            os.unlink(name, dir_fd=fd)
-    return directories
+def _empty_level(name: bytes, root: int, moved: bytes, count: int) -> list[bytes]:
+    """Empties one directory of `root`, and returns the new names of those that were moved out of it."""
+    if not _is_directory(name, root):
+        return []
+    fresh: list[bytes] = []
+    directory = _open(name, root)
+    try:
+        for child in names_of(directory):
+            try:
+                _remove_empty(child, directory)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                widen(child, directory, _ACCESS)  # moving it rewrites its entry for the parent
+                fresh.append(b"%s-%d" % (moved, count + len(fresh)))
+                os.rename(child, fresh[-1], src_dir_fd=directory, dst_dir_fd=root)
+    finally:
+        os.close(directory)
+    return fresh
+
+
+def _remove_empty(name: bytes, parent: int) -> None:
+    remove_entry = os.rmdir if _is_directory(name, parent) else os.unlink
+    with contextlib.suppress(FileNotFoundError):
+        remove_entry(name, dir_fd=parent)
+
+
+def _is_directory(name: bytes, parent: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    return False
+
+
+def _open(name: bytes, parent: int) -> int:
+    widen(name, parent, _ACCESS)
+    return open_below(name, parent)

@@ -142,6 +142,7 @@ class Command:
             text=True,
             cwd=cwd,
             env=environment,
+            start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # as in a terminal
         )
 
@@ -164,6 +165,10 @@ class Command:
 
     def signal(self, number):
         self.process.send_signal(number)
+
+    def ctrl_c(self):
+        """What a terminal does: SIGINT to the whole process group."""
+        os.killpg(self.process.pid, signal.SIGINT)
 
     def end(self):
         """Exit status, the rest of stdout, and the rest of stderr."""

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -56,14 +55,6 @@ def answers(url):
     return True
 
 
-def eventually(condition):
-    """Asks again until it holds: the state of another process has no event to wait for."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -81,6 +72,17 @@ def test_dev_serves_over_an_emulator_with_a_bucket_and_stops_both(dev, port, tmp
     assert f"{emulator}/storage/v1/b/a2a-gcs-dev/o, kept in .a2a-gcs/data" in err
     assert not answers(f"{emulator}/storage/v1/b")
     assert (tmp_path / ".a2a-gcs" / "data").is_dir()
+
+
+def test_ctrl_c_reaches_the_emulator_only_after_the_host_has_closed(dev, port):
+    """The host's last writes still need it: the terminal's signal to the whole group is not the emulator's."""
+    running = dev()
+    running.line()
+    running.ctrl_c()
+    status, out, err = running.end()
+    assert (status, out) == (0, "")
+    assert "the emulator ended" not in err
+    assert not answers(f"http://127.0.0.1:{port}/storage/v1/b")
 
 
 def test_after_kill_9_the_next_start_works_at_once(dev, port):

@@ -1,4 +1,5 @@
 """Archives made to escape, to overwhelm or to deceive: refused by name, and nothing outside is touched."""
+# ruff: noqa: PTH115 - what the link says, not what pathlib makes of it
 
 import gzip
 import os

@@ -1,0 +1,172 @@
+"""Bodies, in the real fake-gcs-server, one blob each, under a name that is never used twice.
+
+A blob is written once and never changed, so a reader keeps what it began to read, and an
+overwrite damages nothing until the catalogue says so. The name shows the object's name for
+the reader's eye; what the file system could not hold is written in another way (FACTS 3), and `@`
+with a number at the end makes it unique and keeps `a` apart from the folder of `a/b`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from fake_gcs.catalogue import Catalogue
+    from fake_gcs.spool import Spool
+
+BUCKET = "bodies"
+SMALL = 256 * 1024
+_PIECE = 256 * 1024
+_MAX_COMPONENT = 120
+_MAX_NAME = 800
+
+log = logging.getLogger(__name__)
+
+
+class BackendFailed(Exception):
+    """fake-gcs-server answered what it should not; becomes a 500."""
+
+
+class BlobMissing(BackendFailed):
+    """The blob is gone: its object was overwritten or deleted meanwhile."""
+
+
+class Blobs:
+    def __init__(self, url: str, catalogue: Catalogue) -> None:
+        self._url = url
+        self._catalogue = catalogue
+        self._uploading: set[str] = set()
+        self._wanted = asyncio.Event()
+        self._collector: asyncio.Task[None] | None = None
+        self._session: aiohttp.ClientSession
+
+    async def open(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding", "User-Agent"),
+        )
+        self.collect()
+        self._collector = asyncio.create_task(self._collect_forever())
+
+    async def close(self) -> None:
+        if self._collector is not None:
+            self._collector.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._collector
+        await self._session.close()
+
+    @contextlib.contextmanager
+    def reserve(self, bucket: str, name: str) -> Any:
+        """Yields a fresh blob name for an upload; without a commit in the catalogue the blob is garbage."""
+        blob = blob_name(bucket, name, self._catalogue.next_number())
+        self._catalogue.expect_blob(blob)
+        self._uploading.add(blob)
+        try:
+            yield blob
+        finally:
+            self._uploading.discard(blob)
+            self.collect()
+
+    async def put(self, blob: str, body: Spool) -> dict[str, Any]:
+        """Stores a body and answers its facts: size, crc32c, md5Hash."""
+        url = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(blob, safe='')}"
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(body.size)}
+        answer = await self._json("POST", url, data=body.content(), headers=headers)
+        return {"size": str(answer["size"]), "crc32c": answer["crc32c"], "md5Hash": answer["md5Hash"]}
+
+    async def compose(self, blob: str, sources: Iterable[str]) -> dict[str, Any]:
+        """Joins blobs into a new one and answers its facts; a composite has no md5."""
+        body = {"sourceObjects": [{"name": source} for source in sources], "destination": {}}
+        url = f"/storage/v1/b/{BUCKET}/o/{quote(blob, safe='')}/compose"
+        answer = await self._json("POST", url, data=json.dumps(body), headers={"Content-Type": "application/json"})
+        return {"size": str(answer["size"]), "crc32c": answer["crc32c"]}
+
+    async def copy(self, blob: str, source: str) -> None:
+        target = f"b/{BUCKET}/o/{quote(blob, safe='')}"
+        url = f"/storage/v1/b/{BUCKET}/o/{quote(source, safe='')}/rewriteTo/{target}"
+        await self._json("POST", url, data="{}", headers={"Content-Type": "application/json"})
+
+    async def read(self, blob: str, first: int, last: int) -> AsyncIterator[bytes]:
+        """Answers the bytes first..last of a blob in pieces.
+
+        Raises:
+            BlobMissing: it is gone; raised before the first piece.
+        """
+        url = URL(f"{self._url}/storage/v1/b/{BUCKET}/o/{quote(blob, safe='')}?alt=media", encoded=True)
+        answer = await self._session.get(url, headers={"Range": f"bytes={first}-{last}"})
+        if answer.status not in {200, 206}:
+            answer.release()
+            raise BlobMissing(blob) if answer.status == 404 else BackendFailed(f"{blob}: {answer.status}")  # noqa: PLR2004
+        return _pieces(answer, small=last - first < SMALL)
+
+    def collect(self) -> None:
+        """Lets the blobs that no object needs be removed, in the background."""
+        self._wanted.set()
+
+    async def _collect_forever(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            for blob in self._catalogue.garbage():
+                if blob not in self._uploading:
+                    await self._remove(blob)
+
+    async def _remove(self, blob: str) -> None:
+        url = URL(f"{self._url}/storage/v1/b/{BUCKET}/o/{quote(blob, safe='')}", encoded=True)
+        try:
+            async with self._session.delete(url) as answer:
+                await answer.read()
+        except aiohttp.ClientError as error:
+            log.debug("%s stays for now: %s", blob, error)
+            return
+        self._catalogue.forget_garbage([blob])
+
+    async def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        async with self._session.request(method, URL(self._url + path, encoded=True), **request) as answer:
+            raw = await answer.read()
+            if answer.status != 200:  # noqa: PLR2004
+                raise BackendFailed(f"{method} {path}: {answer.status} {raw[:500]!r}")
+            document: dict[str, Any] = json.loads(raw)
+            return document
+
+
+async def _pieces(answer: aiohttp.ClientResponse, *, small: bool) -> AsyncIterator[bytes]:
+    async with answer:
+        if small:
+            yield await answer.read()
+            return
+        async for piece in answer.content.iter_chunked(_PIECE):
+            yield piece
+
+
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_.=,+-]")
+
+
+def blob_name(bucket: str, name: str, number: int) -> str:
+    """Answers where the body of an object lies: readable, and safe in every file system."""
+    safe = "/".join(_safe_component(component) for component in name.split("/"))
+    if len(safe) > _MAX_NAME:
+        safe = safe[:_MAX_NAME].rstrip("/") + "~"
+    return f"{bucket}/{safe}@{number}"
+
+
+def _safe_component(component: str) -> str:
+    safe = _UNSAFE.sub(lambda found: b"%%%02X" % found.group()[0], component.encode()).decode()
+    if safe.startswith("."):
+        safe = "%2E" + safe[1:]
+    if len(safe) > _MAX_COMPONENT:
+        safe = safe[:_MAX_COMPONENT] + "~"
+    return safe or "%"

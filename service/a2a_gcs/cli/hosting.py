@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 from typing import TYPE_CHECKING
@@ -18,23 +19,33 @@ from a2a_gcs.host.logging import configure_logging
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
+    from types import FrameType
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from a2a_gcs.host.settings import Settings
 
-GRACE_SECONDS = 5
-"""How long requests may go on after a signal; SIGKILL follows after 10 s on Cloud Run (FACTS 2)."""
+GRACE_SECONDS = 1
+"""How long connections may go on after the drain, which has ended their work; SIGKILL comes after 10 s (FACTS 2)."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class Host(uvicorn.Server):
-    """Uvicorn, with a line on stdout when ready, and no death by the signal that stopped it."""
+    """Uvicorn, with a line on stdout when ready, a drain at the first signal, and no death by that signal.
 
-    def __init__(self, app: ASGIApp, url: str) -> None:
+    Args:
+        app: The application.
+        url: Where it listens.
+        drain: Runs before uvicorn's own shutdown, which cuts streams; a second signal does not wait for it.
+    """
+
+    def __init__(self, app: ASGIApp, url: str, drain: Callable[[], Awaitable[None]] | None = None) -> None:
         self.url = url
+        self._drain = drain
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Future[None] | None = None
         self.lifespan_error: Exception | None = None
         config = uvicorn.Config(
             self._watched(app),
@@ -49,7 +60,27 @@ class Host(uvicorn.Server):
         """What a signal does; may be called from another thread."""
         self.should_exit = True
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._drain is None or self._loop is None:
+            super().handle_exit(sig, frame)
+            return
+        self._loop.call_soon_threadsafe(self._drain_and_exit)
+
+    def _drain_and_exit(self) -> None:
+        if self._draining is not None:  # the second signal
+            self.should_exit = True
+            return
+        assert self._drain is not None
+        self._draining = asyncio.ensure_future(self._drain())
+        self._draining.add_done_callback(self._drained)
+
+    def _drained(self, task: asyncio.Future[None]) -> None:
+        self.should_exit = True
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the drain failed", exc_info=error)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             typer.echo(f"listening on {self.url}")
@@ -98,7 +129,8 @@ def host_until_stopped(
         port = listener.getsockname()[1]
         bound = settings.model_copy(update={"port": port})
         name = f"[{bound.host}]" if ":" in bound.host else bound.host
-        server = Host(create_app(bound), f"http://{name}:{port}")
+        app = create_app(bound)
+        server = Host(app, f"http://{name}:{port}", app.state.services.drain.run)
         ready(server)
         try:
             server.run(sockets=[listener])

@@ -250,7 +250,7 @@ class _Reader:
     async def _end(self, meta: TaskMeta) -> list[VersionedEvent]:
         if meta.turn == self._turn + 1 and meta.was:
             update = TaskStatusUpdateEvent(task_id=self._ref.task_id, context_id=self._ref.context_id)
-            update.status.state = TaskState.Value(meta.was)
+            update.status.state = TaskState.Value(meta.was)  # type: ignore[assignment]
             return [VersionedEvent(event=update, version=TaskVersion(meta.turn * TURN_STRIDE - 1))]
         record = await self._records.load(self._ref)
         if record is None:

@@ -56,6 +56,7 @@ class Claim:
         pin: The snapshot that the next final state goes with.
         parking: The next interrupted state ends the turn.
         patience: Seconds that the task may then wait for its answer; 0 for any time.
+        quiet: Nobody is told of the task before its turn ends, so its beginning need not be stored at once.
         started: The agent runs, or is about to.
         stop: Why its agent is to stop; None while it may go on.
         end: Why it ended; None while it is held.
@@ -73,6 +74,7 @@ class Claim:
     pin: Pin | None = None
     parking: bool = False
     patience: int = 0
+    quiet: bool = False
     started: bool = False
     stop: Stop | None = None
     end: End | None = None

@@ -17,6 +17,10 @@ CLAIM_STATE = "a2a_gcs.claim"
 """Key of `ServerCallContext.state` under which a request's claim is found by its set-up."""
 
 
+QUIET_STATE = "a2a_gcs.quiet"
+"""Key under which a request says that it answers with the end of the turn only."""
+
+
 class ClaimingContextBuilder(RequestContextBuilder):
     """Builds a request's context around a claim: of the context for a new task, of the next turn for an answer.
 
@@ -39,6 +43,7 @@ class ClaimingContextBuilder(RequestContextBuilder):
         if params is None:
             raise InvalidParamsError(message="there is no message")
         claim = await self._claim(params.message, task_id, context_id)
+        claim.quiet = bool(context.state.get(QUIET_STATE))
         context.state[CLAIM_STATE] = claim
         return RequestContext(
             call_context=context, request=params, task_id=claim.ref.task_id, context_id=claim.ref.context_id

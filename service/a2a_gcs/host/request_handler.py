@@ -44,7 +44,7 @@ from a2a.utils.task import apply_history_length
 from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
-from a2a_gcs.host.claiming import CLAIM_STATE, ClaimingContextBuilder
+from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuilder
 from a2a_gcs.host.errors import to_a2a_error
 from a2a_gcs.ledger.errors import Fenced, Repeated
 from a2a_gcs.ledger.ledger import Ledger
@@ -152,6 +152,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         """Starts or continues a task. Returns when it ends, waits for somebody, or at once if so asked."""
         at_once = params.configuration.return_immediately
         try:
+            context.state[QUIET_STATE] = not at_once
             run = await self._begin(params, context, whole_tasks=True)
         except Repeated as e:
             result: Message | Task = await self._outcome(e.ref.task_id, at_once=at_once)

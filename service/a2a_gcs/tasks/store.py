@@ -100,7 +100,8 @@ class BucketTaskStore(VersionedTaskStore):
         (owner, turn) instead. A terminal state that was stored first wins for ever; saving
         CANCELED over CANCELED is no write, as the canceling host's run ends with it.
 
-        An update that changes no state is acknowledged before it is durable (`TurnWriter`).
+        An update that changes no state is acknowledged before it is durable, and so is the
+        beginning of a task that nobody has been told of yet (`TurnWriter`).
 
         Raises:
             ConcurrentTaskModificationError: This process does not hold the task's turn (any more).
@@ -116,6 +117,8 @@ class BucketTaskStore(VersionedTaskStore):
         ends = state in TERMINAL or (claim.parking and state in INTERRUPTED)
         if update is not None and not ends and writer.goes_on_in(state):
             return TaskVersion(await writer.update(update))
+        if claim.quiet and not ends and not writer.begun:
+            return TaskVersion(writer.begin(task))
         copy = Task()
         copy.CopyFrom(task)
         try:
@@ -148,7 +151,7 @@ class BucketTaskStore(VersionedTaskStore):
         try:
             claim = self._table.get(task_id)
             if claim is not None:
-                if not claim.record.version:
+                if not self._writer(claim).begun:
                     return None  # claimed here and not saved yet: the SDK asks three times before its first save
                 if await self.still_ours(claim):
                     return self._writer(claim).current()
@@ -165,6 +168,8 @@ class BucketTaskStore(VersionedTaskStore):
         with it the agent. Raises StoreError.
         """
         version = claim.record.version
+        if not version:
+            return claim.held
         stored = await self._records.peek(claim.ref)
         if not claim.held or stored is None:
             return False

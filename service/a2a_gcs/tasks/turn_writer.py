@@ -85,8 +85,13 @@ class TurnWriter:
         return self._batch
 
     def goes_on_in(self, state: int) -> bool:
-        """Whether an update in this state can be coalesced: the task is stored, and its state is no other."""
-        return self.claim.record.version > 0 and self._latest.status.state == state
+        """Whether an update in this state can be coalesced: the task is there, and its state is no other."""
+        return self.begun and self._latest.status.state == state
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a task: stored, or about to be."""
+        return self.claim.record.version > 0 or self._seq > self.claim.turn * TURN_STRIDE
 
     def current(self) -> TaskRecord:
         """The task with all that was acknowledged, over the version that is stored (for overlay reads)."""
@@ -97,6 +102,16 @@ class TurnWriter:
         return TaskRecord(stored.ref, latest, meta, stored.version, stored.unknown)
 
     # ------------------------------------------------------------------ coalesced
+
+    def begin(self, task: Task) -> int:
+        """Acknowledges a new task that nobody has been told of yet; it is created with the next flush. Its seq.
+
+        A short task whose client waits for its end alone is so created in its final state, with one write less.
+        """
+        self._latest.CopyFrom(task)
+        self._seq += 1
+        self._wake()
+        return self._seq
 
     async def update(self, event: Update) -> int:
         """Acknowledges an update of a running task; waits only when the journal is far behind. Its seq."""
@@ -122,6 +137,8 @@ class TurnWriter:
             await asyncio.sleep(self._pace.journal_after)
             try:
                 async with self._lock:
+                    if not self.claim.record.version:
+                        await self._create()
                     await self._flush()
                     if self._rewrite_is_due():
                         await self._write(self._latest_copy(), self._meta(self._seq))
@@ -143,6 +160,17 @@ class TurnWriter:
         doubled = self._latest.ByteSize() >= 2 * max(self._written_bytes, 1)
         return since >= self._pace.rewrite_after or (doubled and since >= self._pace.rewrite_apart)
 
+    async def _create(self) -> None:
+        """Writes the first task.json, with all that the task holds by now: nothing of that needs the journal."""
+        held = len(self._pending)
+        if self.claim.held:
+            await self._write(self._latest_copy(), self._meta(self._seq))
+            self._drop(held)
+
+    def _drop(self, events: int) -> None:
+        self._pending_bytes -= sum(e.event.ByteSize() for e in self._pending[:events])
+        del self._pending[:events]
+
     async def _flush(self) -> None:
         """Puts what is pending into the next batch; what was refused stays pending.
 
@@ -162,8 +190,7 @@ class TurnWriter:
                     raise
                 events = events[: len(stored)]
             self._batch += 1
-            del self._pending[: len(events)]
-            self._pending_bytes -= sum(e.event.ByteSize() for e in events)
+            self._drop(len(events))
 
     # ------------------------------------------------------------------ written through
 
@@ -195,9 +222,11 @@ class TurnWriter:
             if self.claim.end in _LOST:  # while this waited for the lock, or for the store
                 raise Conflict(task_key(self.claim.ref))
             try:
-                await self._flush()
-                seq = self._seq + 1
+                if self.claim.record.version:  # a task.json that is created holds everything
+                    await self._flush()
+                seq, held = self._seq + 1, len(self._pending)
                 await self._write(task, self._meta(seq, ends=ends))
+                self._drop(held)
             except (Throttled, Unavailable) as e:
                 if not terminal:
                     raise

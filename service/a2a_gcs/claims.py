@@ -116,9 +116,15 @@ class ClaimTable:
         with self._lock:
             return self._next, tuple(sorted(self._open))
 
-    def hold(self, claim: Claim) -> None:
-        """Enters a claim that was won."""
-        self._by_task[claim.ref.task_id] = claim
+    def hold(self, claim: Claim) -> bool:
+        """Enters a claim that was won; not if the lease lapsed while it was on its way."""
+        with self._lock:
+            lapsed = claim.owner.n not in self._open
+        if lapsed:
+            claim.finish(End.LAPSED)
+        else:
+            self._by_task[claim.ref.task_id] = claim
+        return not lapsed
 
     def get(self, task_id: str) -> Claim | None:
         """The open claim on a task, if this process holds it."""

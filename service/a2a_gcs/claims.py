@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from a2a.server.events.event_queue import Event
+
 from a2a_gcs.cas import Versioned
 from a2a_gcs.layout import TaskRef
 from a2a_gcs.objectstore.port import ObjectInfo
@@ -48,7 +50,8 @@ class Claim:
         pointer: The pointer that came with a new task's claim.
         record: task.json as this process wrote or read it last; version 0 until the first save.
         pin: The snapshot that the next final state goes with.
-        parking: The next interrupted state ends the turn.
+        parks_with: The very event that ends the turn in an interrupted state; None before the workspace is stored.
+            Saves of earlier events may still be under way then, and the state may have been interrupted all along.
         started: The agent runs, or is about to.
         end: Why it ended; None while it is held.
     """
@@ -63,7 +66,7 @@ class Claim:
     ledger: Versioned[ContextRecord] | None = None
     pointer: ObjectInfo | None = None
     pin: Pin | None = None
-    parking: bool = False
+    parks_with: Event | None = None
     started: bool = False
     end: End | None = None
     _calls: list[Callable[[], None]] = field(default_factory=list)
@@ -78,6 +81,10 @@ class Claim:
             self._calls.append(call)
         else:
             call()
+
+    def park_with(self, event: Event) -> None:
+        """Names the event that ends the turn, now that its workspace is stored."""
+        self.parks_with = event
 
     def finish(self, end: End) -> None:
         """Marks the claim as ended. Only the first end counts."""

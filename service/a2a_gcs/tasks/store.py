@@ -8,6 +8,7 @@ SDK sees are `seq` (DESIGN 5), so its order holds across hosts.
 from __future__ import annotations
 
 import asyncio
+from weakref import WeakValueDictionary
 
 import structlog
 from a2a.server.cluster import ConcurrentTaskModificationError, StoredTask, TaskVersion, VersionedTaskStore
@@ -17,10 +18,10 @@ from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task, TaskSta
 
 from a2a_gcs.claims import Claim, ClaimTable, End
 from a2a_gcs.clock import utcnow
-from a2a_gcs.errors import Conflict, StoreError, Throttled, Unavailable
+from a2a_gcs.errors import Conflict, CorruptRecord, StoreError
 from a2a_gcs.objectstore.port import ObjectStore
 from a2a_gcs.records import TURN_STRIDE, TaskMeta
-from a2a_gcs.task_json import INTERRUPTED, TERMINAL, stamp
+from a2a_gcs.task_json import TERMINAL, stamp
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 from a2a_gcs.tasks.listing import Settle, list_tasks
 
@@ -48,7 +49,7 @@ class BucketTaskStore(VersionedTaskStore):
         self._table = table
         self._settle = settle
         self._retry_pause = retry_pause
-        self._writing: dict[str, asyncio.Lock] = {}
+        self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # ------------------------------------------------------------------ the SDK's interface
 
@@ -79,16 +80,16 @@ class BucketTaskStore(VersionedTaskStore):
 
         Raises:
             ConcurrentTaskModificationError: This process does not hold the task's turn (any more).
-            StoreError: A state that is not terminal could not be written.
+            StoreError: A state in the middle of a turn could not be written, or the claim ended meanwhile.
         """
-        del event, prev, prev_version, context
+        del prev, prev_version, context
         copy = Task()
         copy.CopyFrom(task)
         async with self._lock(task.id):
             claim = self._table.get(task.id)
             if claim is None:
                 return await self._save_without_claim(copy)
-            return await self._save_claimed(claim, copy)
+            return await self._save_claimed(claim, copy, event)
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """Lists tasks, newest status first, ties by id; see `a2a_gcs.tasks.listing`."""
@@ -109,7 +110,7 @@ class BucketTaskStore(VersionedTaskStore):
         try:
             record = await self._records.find(task_id)
             return await self._settle(record) if record else None
-        except UnreadableTask as e:
+        except CorruptRecord as e:
             log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
             return None
 
@@ -144,9 +145,9 @@ class BucketTaskStore(VersionedTaskStore):
 
     # ------------------------------------------------------------------ saving
 
-    async def _save_claimed(self, claim: Claim, task: Task) -> TaskVersion:
+    async def _save_claimed(self, claim: Claim, task: Task, event: Event | None) -> TaskVersion:
         terminal = task.status.state in TERMINAL
-        ends = terminal or (claim.parking and task.status.state in INTERRUPTED)
+        ends = terminal or (event is not None and event is claim.parks_with)
         meta = claim.record.meta.with_(
             owner=str(claim.owner),
             turn=claim.turn,
@@ -155,7 +156,7 @@ class BucketTaskStore(VersionedTaskStore):
             pin=(claim.pin or claim.record.meta.pin) if ends else claim.record.meta.pin,
         )
         try:
-            claim.record = await self._write(claim, task, meta, keep_trying=terminal)
+            claim.record = await self._write(claim, task, meta, keep_trying=ends)
         except Conflict as e:
             self._table.finish(claim, End.FENCED)
             log.warning("task.fenced", task_id=claim.ref.task_id, owner=str(claim.owner), turn=claim.turn)
@@ -165,26 +166,38 @@ class BucketTaskStore(VersionedTaskStore):
         return TaskVersion(claim.record.meta.seq)
 
     async def _write(self, claim: Claim, task: Task, meta: TaskMeta, *, keep_trying: bool) -> TaskRecord:
-        """One write; a terminal one is tried again for as long as the claim is held (DESIGN 5).
+        """One write; one that ends the turn is tried again for as long as the claim is held (DESIGN 5)."""
+        while True:
+            try:
+                return await self._write_or_adopt(claim, task, meta)
+            except Conflict:
+                raise
+            except StoreError as e:
+                if not keep_trying or not claim.held:
+                    raise
+                log.warning("task.end_not_stored_yet", task_id=claim.ref.task_id, error=str(e))
+                await asyncio.sleep(self._retry_pause)
 
-        A Conflict may be this turn's own earlier write, landed late: what counts
-        is whose turn the stored record carries (rule *fence*).
+    async def _write_or_adopt(self, claim: Claim, task: Task, meta: TaskMeta) -> TaskRecord:
+        """Writes over what this turn wrote last, also where that landed late.
+
+        A Conflict may be this turn's own earlier write: what counts is whose turn the stored
+        record carries, and that nobody has ended it (rule *fence*: settling and canceling leave
+        owner and turn as they were).
         """
         while True:
             try:
+                meta = meta.with_(seq=max(meta.seq, claim.record.meta.seq + 1))
                 return await self._records.write(claim.record, task, meta)
             except Conflict:
                 stored = await self._own(claim)
                 if stored is None:
                     raise
-                if stored.meta.seq == meta.seq:
+                if (stored.meta.seq, stored.meta.open, stored.task) == (meta.seq, meta.open, task):
                     return stored
-                claim.record = stored
-            except (Throttled, Unavailable) as e:
-                if not keep_trying or not claim.held:
+                if stored.terminal or not stored.meta.open:
                     raise
-                log.warning("task.end_not_stored_yet", task_id=claim.ref.task_id, error=str(e))
-                await asyncio.sleep(self._retry_pause)
+                claim.record = stored
 
     async def _own(self, claim: Claim) -> TaskRecord | None:
         """The stored record if it carries exactly this claim's owner and turn; None if it was taken over."""
@@ -199,7 +212,7 @@ class BucketTaskStore(VersionedTaskStore):
         """The run that was canceled here reports CANCELED once more; anything else is somebody else's task."""
         try:
             record = await self._records.find(task.id)
-        except (UnreadableTask, StoreError):
+        except (CorruptRecord, StoreError):
             record = None
         if record and task.status.state == record.task.status.state == _CANCELED:
             return TaskVersion(record.meta.seq)
@@ -207,9 +220,4 @@ class BucketTaskStore(VersionedTaskStore):
 
     def _lock(self, task_id: str) -> asyncio.Lock:
         """One write in flight per task; the lock lives as long as somebody uses it."""
-        lock = self._writing.get(task_id)
-        if lock is None:
-            if len(self._writing) > 1000:  # noqa: PLR2004 - locks that nobody holds are swept now and then
-                self._writing = {k: v for k, v in self._writing.items() if v.locked()}
-            lock = self._writing[task_id] = asyncio.Lock()
-        return lock
+        return self._writing.setdefault(task_id, asyncio.Lock())

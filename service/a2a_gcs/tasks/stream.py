@@ -76,6 +76,7 @@ class Tap:
             record = await self._read()
         except StoreError as e:
             log.warning("stream.not_read", error=str(e))
+            self._lost = True  # whatever this was to make up for is still missing
             await asyncio.sleep(self._poll)
             return None
         if record is None or not TaskVersion(record.meta.seq).is_after(seen):

@@ -9,6 +9,7 @@ with a number at the end makes it unique and keeps `a` apart from the folder of 
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import json
 import logging
@@ -20,7 +21,7 @@ import aiohttp
 from yarl import URL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterator
 
     from fake_gcs.catalogue import Catalogue
     from fake_gcs.spool import Spool
@@ -38,15 +39,12 @@ class BackendFailed(Exception):
     """fake-gcs-server answered what it should not; becomes a 500."""
 
 
-class BlobMissing(BackendFailed):
-    """The blob is gone: its object was overwritten or deleted meanwhile."""
-
-
 class Blobs:
     def __init__(self, url: str, catalogue: Catalogue) -> None:
         self._url = url
         self._catalogue = catalogue
-        self._uploading: set[str] = set()
+        self._in_use: collections.Counter[str] = collections.Counter()
+        self._passed_over = False
         self._wanted = asyncio.Event()
         self._collector: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession
@@ -69,16 +67,13 @@ class Blobs:
         await self._session.close()
 
     @contextlib.contextmanager
-    def reserve(self, bucket: str, name: str) -> Any:
+    def reserve(self, bucket: str, name: str) -> Iterator[str]:
         """Yields a fresh blob name for an upload; without a commit in the catalogue the blob is garbage."""
         blob = blob_name(bucket, name, self._catalogue.next_number())
         self._catalogue.expect_blob(blob)
-        self._uploading.add(blob)
-        try:
+        with self._using([blob]):
             yield blob
-        finally:
-            self._uploading.discard(blob)
-            self.collect()
+        self.collect()
 
     async def put(self, blob: str, body: Spool) -> dict[str, Any]:
         """Stores a body and answers its facts: size, crc32c, md5Hash."""
@@ -87,41 +82,65 @@ class Blobs:
         answer = await self._json("POST", url, data=body.content(), headers=headers)
         return {"size": str(answer["size"]), "crc32c": answer["crc32c"], "md5Hash": answer["md5Hash"]}
 
-    async def compose(self, blob: str, sources: Iterable[str]) -> dict[str, Any]:
+    async def compose(self, blob: str, sources: list[str]) -> dict[str, Any]:
         """Joins blobs into a new one and answers its facts; a composite has no md5."""
         body = {"sourceObjects": [{"name": source} for source in sources], "destination": {}}
         url = f"/storage/v1/b/{BUCKET}/o/{quote(blob, safe='')}/compose"
-        answer = await self._json("POST", url, data=json.dumps(body), headers={"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json"}
+        with self._using(sources):
+            answer = await self._json("POST", url, data=json.dumps(body), headers=headers)
         return {"size": str(answer["size"]), "crc32c": answer["crc32c"]}
 
     async def copy(self, blob: str, source: str) -> None:
         target = f"b/{BUCKET}/o/{quote(blob, safe='')}"
         url = f"/storage/v1/b/{BUCKET}/o/{quote(source, safe='')}/rewriteTo/{target}"
-        await self._json("POST", url, data="{}", headers={"Content-Type": "application/json"})
+        with self._using([source]):
+            await self._json("POST", url, data="{}", headers={"Content-Type": "application/json"})
 
     async def read(self, blob: str, first: int, last: int) -> AsyncIterator[bytes]:
         """Answers the bytes first..last of a blob in pieces.
 
+        The blob may be removed once this has answered: the file is open by then.
+
         Raises:
-            BlobMissing: it is gone; raised before the first piece.
+            BackendFailed: it cannot be read.
         """
         url = URL(f"{self._url}/storage/v1/b/{BUCKET}/o/{quote(blob, safe='')}?alt=media", encoded=True)
-        answer = await self._session.get(url, headers={"Range": f"bytes={first}-{last}"})
+        with self._using([blob]):
+            answer = await self._session.get(url, headers={"Range": f"bytes={first}-{last}"})
         if answer.status not in {200, 206}:
             answer.release()
-            raise BlobMissing(blob) if answer.status == 404 else BackendFailed(f"{blob}: {answer.status}")  # noqa: PLR2004
+            raise BackendFailed(f"{blob}: {answer.status}")
         return _pieces(answer, small=last - first < SMALL)
 
     def collect(self) -> None:
         """Lets the blobs that no object needs be removed, in the background."""
         self._wanted.set()
 
+    @contextlib.contextmanager
+    def _using(self, blobs: list[str]) -> Iterator[None]:
+        """Keeps blobs from being removed while fake-gcs-server is asked for them.
+
+        Between the look-up of a blob in the catalogue and this there must be no await.
+        """
+        self._in_use.update(blobs)
+        try:
+            yield
+        finally:
+            self._in_use.subtract(blobs)
+            self._in_use += collections.Counter()  # drops what is no longer used
+            if self._passed_over:
+                self.collect()
+
     async def _collect_forever(self) -> None:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
+            self._passed_over = False
             for blob in self._catalogue.garbage():
-                if blob not in self._uploading:
+                if blob in self._in_use:
+                    self._passed_over = True
+                elif self._catalogue.is_garbage(blob):  # an upload that was under way may be an object by now
                     await self._remove(blob)
 
     async def _remove(self, blob: str) -> None:

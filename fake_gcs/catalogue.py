@@ -154,6 +154,9 @@ class Catalogue:
     def garbage(self) -> list[str]:
         return [blob for (blob,) in self._db.execute("SELECT blob FROM garbage")]
 
+    def is_garbage(self, blob: str) -> bool:
+        return self._db.execute("SELECT 1 FROM garbage WHERE blob = ?", (blob,)).fetchone() is not None
+
     def forget_garbage(self, blobs: Iterable[str]) -> None:
         self._db.executemany("DELETE FROM garbage WHERE blob = ?", [(blob,) for blob in blobs])
 

@@ -78,6 +78,14 @@ class FakeGcs(Control):
         return cls(process, line.removeprefix(_READY).strip())
 
     @property
+    def host(self) -> str:
+        return self.url.removeprefix("http://").rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fake_gcs.api import Call, Reply
-from fake_gcs.blobs import BlobMissing
 from fake_gcs.handlers.objects import conditions_of
 from fake_gcs.resources import etag
 from fake_gcs.rules import ranges, transcoding
@@ -34,7 +33,7 @@ async def media(state: State, call: Call) -> Reply:
     if state.rules["transcoding"] and transcoding.decompresses(found.resource, call.headers):
         del headers["Content-Encoding"]
         headers["Warning"] = "214 UploadServer gunzipped"
-        stream = transcoding.decompressed(await _read(state, call, found, 0, size - 1))
+        stream = transcoding.decompressed(await _read(state, found, 0, size - 1))
         return Reply(200, headers, stream=stream)
     wanted = ranges.parse(call.headers.get("Range"), size)
     first, last = wanted or (0, size - 1)
@@ -43,23 +42,12 @@ async def media(state: State, call: Call) -> Reply:
         headers["Content-Range"] = f"bytes {first}-{last}/{size}"
     if size == 0:
         return Reply(200, headers)
-    stream = await _read(state, call, found, first, last)
+    stream = await _read(state, found, first, last)
     return Reply(status, headers, stream=stream, length=last - first + 1)
 
 
-async def _read(state: State, call: Call, found: Stored, first: int, last: int) -> AsyncIterator[bytes]:
-    """Opens a blob. One that was overwritten since it was looked up is looked up once more.
-
-    Raises:
-        ApiError: 404, the object or the generation that was asked for is gone.
-    """
-    if last < first:
-        return _nothing()
-    try:
-        return await state.blobs.read(found.blob, first, last)
-    except BlobMissing:
-        again = state.commits.find(call.bucket, call.name, str(found.version.generation))
-        return await state.blobs.read(again.blob, first, last)
+async def _read(state: State, found: Stored, first: int, last: int) -> AsyncIterator[bytes]:
+    return await state.blobs.read(found.blob, first, last) if first <= last else _nothing()
 
 
 async def _nothing() -> AsyncIterator[bytes]:

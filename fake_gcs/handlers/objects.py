@@ -53,6 +53,7 @@ async def delete(state: State, call: Call) -> Reply:
     state.commits.delete(
         call.bucket, call.name, generation=call.params.get("generation"), conditions=conditions_of(call)
     )
+    state.blobs.collect()
     return Reply(204)
 
 
@@ -129,4 +130,5 @@ async def move(state: State, call: Call) -> Reply:
         source_conditions=conditions_of(call, "ifSource"),
         conditions=conditions_of(call),
     )
+    state.blobs.collect()
     return Reply(document=shown(call, resource))

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from a2a.server.events.event_queue import Event
+
 from a2a_gcs.cas import Versioned
 from a2a_gcs.layout import TaskRef
 from a2a_gcs.objectstore.port import ObjectInfo
@@ -54,7 +56,8 @@ class Claim:
         pointer: The pointer that came with a new task's claim.
         record: task.json as this process wrote or read it last; version 0 until the first save.
         pin: The snapshot that the next final state goes with.
-        parking: The next interrupted state ends the turn.
+        parks_with: The very event that ends the turn in an interrupted state; None before the workspace is stored.
+            Saves of earlier events may still be under way then, and the state may have been interrupted all along.
         patience: Seconds that the task may then wait for its answer; 0 for any time.
         quiet: Nobody is told of the task before its turn ends, so its beginning need not be stored at once.
         started: The agent runs, or is about to.
@@ -72,7 +75,7 @@ class Claim:
     ledger: Versioned[ContextRecord] | None = None
     pointer: ObjectInfo | None = None
     pin: Pin | None = None
-    parking: bool = False
+    parks_with: Event | None = None
     patience: int = 0
     quiet: bool = False
     started: bool = False
@@ -96,6 +99,10 @@ class Claim:
         if self.stop is None:
             self.stop = why
             self._call()
+
+    def park_with(self, event: Event) -> None:
+        """Names the event that ends the turn, now that its workspace is stored."""
+        self.parks_with = event
 
     def finish(self, end: End) -> None:
         """Marks the claim as ended. Only the first end counts."""
@@ -136,9 +143,15 @@ class ClaimTable:
         with self._lock:
             return self._next, dict(sorted(self._open.items()))
 
-    def hold(self, claim: Claim) -> None:
-        """Enters a claim that was won."""
-        self._by_task[claim.ref.task_id] = claim
+    def hold(self, claim: Claim) -> bool:
+        """Enters a claim that was won; not if the lease lapsed while it was on its way."""
+        with self._lock:
+            lapsed = claim.owner.n not in self._open
+        if lapsed:
+            claim.finish(End.LAPSED)
+        else:
+            self._by_task[claim.ref.task_id] = claim
+        return not lapsed
 
     def get(self, task_id: str) -> Claim | None:
         """The open claim on a task, if this process holds it."""

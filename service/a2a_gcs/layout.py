@@ -71,7 +71,7 @@ def decode_segment(segment: str) -> str | None:
     try:
         value = unquote_to_bytes(segment).decode()
         return value if encode_segment(value) == segment else None
-    except (UnicodeDecodeError, InvalidId):
+    except (UnicodeError, InvalidId):
         return None
 
 

@@ -73,7 +73,7 @@ class LastCompleted(Record):
 
     task_id: str
     generation: int
-    crc32c: str
+    crc32c: str = Field(alias="crc32c")  # to_camel would make it crc32C
 
     @property
     def pin(self) -> Pin:
@@ -200,14 +200,14 @@ class TaskMeta:
 
     @classmethod
     def from_metadata(cls, key: str, raw: Mapping[str, str]) -> TaskMeta:
-        """Reads the metadata. Raises CorruptRecord where a number is none."""
+        """Reads the metadata. Raises CorruptRecord where a number is none, or a count is negative."""
         try:
-            generation = int(raw.get("pin-generation", "0"))
+            generation = _count(raw, "pin-generation")
             return cls(
                 owner=raw.get("owner", ""),
-                turn=int(raw.get("turn", "0")),
+                turn=_count(raw, "turn"),
                 open=raw.get("open") == "1",
-                seq=int(raw.get("seq", "0")),
+                seq=_count(raw, "seq"),
                 state=raw.get("state", ""),
                 status_time=int(raw.get("status-time", "0")),
                 journal=int(raw.get("journal", "0")),
@@ -243,3 +243,10 @@ class TaskMeta:
 
     def with_(self, **changes: object) -> TaskMeta:
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _count(raw: Mapping[str, str], name: str) -> int:
+    value = int(raw.get(name, "0"))
+    if value < 0:
+        raise ValueError(f"{name} is {value}")
+    return value

@@ -15,8 +15,7 @@ from a2a.compat.v0_3 import types as v03
 from a2a.compat.v0_3.conversions import to_core_task
 from a2a.types.a2a_pb2 import Task, TaskState
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
-from pydantic import ValidationError
+from google.protobuf.json_format import MessageToDict, ParseDict
 
 from a2a_gcs.errors import CorruptRecord
 
@@ -29,6 +28,8 @@ TERMINAL = frozenset(
     }
 )
 INTERRUPTED = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
+
+_NO_STATE = {None, 0, "unknown", "TASK_STATE_UNSPECIFIED"}
 
 Unknown = Mapping[str, Any]
 
@@ -51,8 +52,11 @@ def parse_task_json(key: str, body: bytes) -> tuple[Task, Unknown]:
         else:
             task = ParseDict(raw, Task(), ignore_unknown_fields=True)
             unknown = _unknown_members(raw, task.DESCRIPTOR)
-    except (ParseError, ValidationError, ValueError, RecursionError) as e:
+    except CorruptRecord:
+        raise
+    except Exception as e:
         raise CorruptRecord(key, e) from e
+    _check_state(key, raw, task)
     if not task.id or not task.context_id:
         raise CorruptRecord(key, "it has no id or no contextId")
     return task, unknown
@@ -61,8 +65,11 @@ def parse_task_json(key: str, body: bytes) -> tuple[Task, Unknown]:
 def format_task_json(task: Task, unknown: Unknown) -> bytes:
     """Writes a task.json of A2A 1.0, indented."""
     body = MessageToDict(task)
-    _merge(body, unknown)
-    return json.dumps(body, ensure_ascii=False, indent=2).encode() + b"\n"
+    _merge(body, unknown, task.DESCRIPTOR)
+    try:
+        return json.dumps(body, ensure_ascii=False, indent=2).encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate in a member that we only pass on
+        return json.dumps(body, indent=2).encode() + b"\n"
 
 
 def state_name(task: Task) -> str:
@@ -77,6 +84,15 @@ def status_millis(task: Task) -> int:
 def stamp(task: Task, now: datetime) -> None:
     """Sets the status timestamp to `now`, in whole milliseconds (A2A's resolution)."""
     task.status.timestamp.FromDatetime(now.astimezone(UTC).replace(microsecond=now.microsecond // 1000 * 1000))
+
+
+def _check_state(key: str, raw: Mapping[str, Any], task: Task) -> None:
+    """A state that this version does not know would be lost with the next write, so such a task is not read."""
+    status = raw.get("status")
+    named = status.get("state") if isinstance(status, dict) else None
+    lost = task.status.state == TaskState.TASK_STATE_UNSPECIFIED and named not in _NO_STATE
+    if lost or task.status.state not in TaskState.values():
+        raise CorruptRecord(key, f"its state is {named!r}")
 
 
 def _unknown_members(raw: Mapping[str, Any], descriptor: Any) -> dict[str, Any]:
@@ -104,10 +120,11 @@ def _is_plain_message(known: FieldDescriptor) -> bool:
     )
 
 
-def _merge(into: dict[str, Any], more: Unknown) -> None:
+def _merge(into: dict[str, Any], more: Unknown, descriptor: Any) -> None:
+    """Puts unknown members back; those of a message that the task has no longer go with it."""
     for name, value in more.items():
-        here = into.get(name)
-        if isinstance(here, dict) and isinstance(value, dict):
-            _merge(here, value)
-        elif here is None:
-            into[name] = value
+        known = descriptor.fields_by_name.get(name)
+        if known is None:
+            into.setdefault(name, value)
+        elif name in into:
+            _merge(into[name], value, known.message_type)

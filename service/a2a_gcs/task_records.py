@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from a2a.types.a2a_pb2 import Task
 
-from a2a_gcs.errors import CorruptRecord, InvalidId, NotFound
+from a2a_gcs.errors import Conflict, CorruptRecord, InvalidId, NotFound
 from a2a_gcs.layout import TaskRef, encode_segment, pointer_key, task_key
-from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, ObjectInfo, ObjectStore
+from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, Mode, ObjectInfo, ObjectStore
 from a2a_gcs.records import TaskMeta
 from a2a_gcs.task_json import TERMINAL, Unknown, format_task_json, parse_task_json, state_name, status_millis
 
@@ -102,20 +102,44 @@ class TaskRecords:
         Raises:
             Conflict: There is one already.
         """
+        return await self._put_pointer(ref, IF_ABSENT)
+
+    async def _put_pointer(self, ref: TaskRef, mode: Mode) -> ObjectInfo:
         return await self._store.put(
             pointer_key(ref.task_id),
             ref.context_id.encode(),
-            IF_ABSENT,
+            mode,
             metadata={"context": encode_segment(ref.context_id)},
             content_type="text/plain; charset=utf-8",
         )
 
+    async def take_over_pointer(self, ref: TaskRef) -> None:
+        """Makes the pointer one that the claim it came with cannot take back any more.
+
+        Whoever settles a claim calls this before task.json is created: the claim may
+        be alive after all, and be released at this moment (I3).
+        """
+        while True:
+            try:
+                await self.point(ref)
+            except Conflict:
+                pass
+            else:
+                return
+            try:
+                info = await self._store.head(pointer_key(ref.task_id))
+                await self._put_pointer(ref, IfVersion(info.version))
+            except (NotFound, Conflict):  # taken back, or taken over by somebody else: look again
+                continue
+            else:
+                return
+
     async def unpoint(self, pointer: ObjectInfo, task_id: str) -> None:
-        """Takes back the pointer of a claim that was surely lost."""
+        """Takes back the pointer of a claim that left no task, unless a settler has taken it over."""
         self._contexts.pop(task_id, None)
         try:
             await self._store.delete(pointer_key(task_id), version=pointer.version)
-        except NotFound:
+        except (NotFound, Conflict):
             return
 
     async def find(self, task_id: str) -> TaskRecord | None:
@@ -139,6 +163,8 @@ class TaskRecords:
                 raise CorruptRecord(key, f"it holds task {task.id!r} of context {task.context_id!r}")
         except CorruptRecord as e:
             raise UnreadableTask(ref, e, meta) from e
+        if not meta.state:  # written, or copied, by something that knows nothing of our metadata
+            meta = meta.with_(state=state_name(task), status_time=status_millis(task))
         return TaskRecord(ref, task, meta, blob.info.version, unknown, blob.info.age)
 
     async def peek(self, ref: TaskRef) -> tuple[int, TaskMeta] | None:

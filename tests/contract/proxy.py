@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -36,6 +36,8 @@ class Script:
     forward: bool = False  # the emulator does it, and the answer is lost
     damage: Callable[[bytes], bytes] | None = None  # of the answer's body
     drop_headers: tuple[str, ...] = ()
+    before: Callable[[], Awaitable[None]] | None = None  # the emulator is asked
+    after: Callable[[], Awaitable[None]] | None = None  # it has answered
     times: int = 1
     served: int = field(default=0, init=False)
 
@@ -86,7 +88,11 @@ class Proxy:
             script.served += 1
             if script.status is not None:
                 return web.Response(status=script.status, headers=script.headers, body=script.body)
+        if script is not None and script.before is not None:
+            await script.before()
         status, headers, body = await self._forward(seen)
+        if script is not None and script.after is not None:
+            await script.after()
         if script is not None and script.forward:
             request.transport.abort()
             await asyncio.sleep(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 
 import pytest
 import pytest_asyncio
@@ -109,13 +110,12 @@ async def test_no_connection_is_unavailable_and_not_ambiguous(bucket, unused_tcp
 
 async def test_a_slow_answer_is_unavailable(bucket):
     """A server that does not answer within the time-out is Unavailable, and the write ambiguous."""
-    silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    port = silent.sockets[0].getsockname()[1]
-    async with GCSStore(bucket, emulator=f"http://127.0.0.1:{port}", timeout=0.1) as store:
-        with pytest.raises(Unavailable) as caught:
-            await store.put("k", b"", OVERWRITE)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, as the kernel does that, and never answers
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with GCSStore(bucket, emulator=address, timeout=0.1) as store:
+            with pytest.raises(Unavailable) as caught:
+                await store.put("k", b"", OVERWRITE)
     assert caught.value.ambiguous
-    silent.close()
 
 
 async def test_conditions_go_out_with_every_conditional_verb(proxy, store):
@@ -180,6 +180,26 @@ async def test_damage_is_found_without_the_headers(proxy, store, dropped):
     proxy.script("GET", "alt=media", drop_headers=(dropped,), damage=lambda body: b"y" + body[1:])
     with pytest.raises(Unavailable):
         await collect(store.stream("k"))
+
+
+async def test_body_and_metadata_are_taken_from_one_version(proxy, store, emulator, bucket):
+    """A write between the two requests of a read shows in their generations, and both are sent again."""
+    await store.put("k", b"same", OVERWRITE, metadata={"n": "1"})
+    resource_answered = asyncio.Event()
+
+    async def answered():
+        resource_answered.set()
+
+    async def overwrite():
+        await resource_answered.wait()
+        async with GCSStore(bucket, emulator=emulator.url) as other:
+            await other.put("k", b"same", OVERWRITE, metadata={"n": "2"})
+
+    proxy.script("GET", "fields=", after=answered)
+    proxy.script("GET", "alt=media", before=overwrite)
+    blob = await store.get("k", with_metadata=True)
+    assert blob.info.metadata == {"n": "2"}
+    assert blob.info.version == (await store.head("k")).version
 
 
 async def test_nothing_is_decompressed(proxy, store):

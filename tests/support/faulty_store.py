@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from a2a_gcs.errors import StoreError, Unavailable
+from a2a_gcs.objectstore.closing import closing
 from a2a_gcs.objectstore.port import MAX_PAGE, Blob, Mode, ObjectInfo, ObjectStore, Page, Source
 
 When = Literal["before", "after"]
@@ -159,8 +160,8 @@ class FaultyStore(ObjectStore):
             return await self._store.put_stream(key, chunks, mode, metadata=metadata, content_type=content_type)
 
     async def stream(self, key: str, *, version: int | None = None) -> AsyncIterator[bytes]:
-        async with self._served("stream", key):
-            async for chunk in self._store.stream(key, version=version):
+        async with self._served("stream", key), closing(self._store.stream(key, version=version)) as chunks:
+            async for chunk in chunks:
                 yield chunk
 
     async def delete(self, key: str, *, version: int | None = None) -> None:

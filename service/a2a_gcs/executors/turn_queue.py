@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
+from typing import TypeVar
 
 import structlog
 from a2a.helpers.proto_helpers import new_text_message
@@ -23,6 +24,7 @@ from a2a.types.a2a_pb2 import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
+from google.protobuf.struct_pb2 import Struct
 
 from a2a_gcs.clock import utcnow
 from a2a_gcs.errors import A2AGcsError
@@ -30,6 +32,8 @@ from a2a_gcs.layout import TaskRef
 from a2a_gcs.task_json import TERMINAL
 
 log = structlog.get_logger(__name__)
+
+E = TypeVar("E", bound=TaskStatusUpdateEvent | TaskArtifactUpdateEvent)
 
 HELD = TERMINAL | {TaskState.TASK_STATE_INPUT_REQUIRED}
 """States that end a turn: nobody hears of them before the workspace is stored."""
@@ -66,6 +70,7 @@ class TurnQueue(EventQueue):
         self._closed = False
         self.published = current is not None
         self.held: TaskStatus | None = None
+        self._held_metadata = Struct()
         self.last: TaskStatus | None = None
         self.answered = False
         self.said_something = False
@@ -80,7 +85,7 @@ class TurnQueue(EventQueue):
         task.history.add().CopyFrom(self._message)
         task.status.CopyFrom(now(TaskStatus(state=TaskState.TASK_STATE_WORKING)))
         self.published = True
-        await self._out.enqueue_event(task)
+        await self._out.enqueue_event(deepcopy(task))  # the SDK goes on changing the one that it is given
         return task
 
     async def enqueue_event(self, event: Event) -> None:
@@ -104,12 +109,22 @@ class TurnQueue(EventQueue):
             self._check(event.task_id)
             await self._take_artifact(event)
 
-    async def finish(self, status: TaskStatus) -> None:
-        """Emits the state that the turn ends in; the workspace is stored by now."""
+    async def finish(self, status: TaskStatus, announce: Callable[[Event], None] | None = None) -> None:
+        """Emits the state that the turn ends in; the workspace is stored by now.
+
+        Args:
+            status: The state.
+            announce: Is given the very event before anybody else sees it.
+        """
         self._closed = True
         if not self.published:
             await self.publish()
-        await self._emit(TaskStatusUpdateEvent(status=now(status)))
+        final = self._addressed(TaskStatusUpdateEvent(status=status))
+        if status is self.held:
+            final.metadata.CopyFrom(self._held_metadata)
+        if announce is not None:
+            announce(final)
+        await self._out.enqueue_event(final)
 
     @property
     def ended(self) -> bool:
@@ -131,7 +146,7 @@ class TurnQueue(EventQueue):
         said = Message()
         said.CopyFrom(message)
         said.task_id, said.context_id = self._ref
-        self.held = now(TaskStatus(state=TaskState.TASK_STATE_COMPLETED, message=said))
+        self.held, self._held_metadata = now(TaskStatus(state=TaskState.TASK_STATE_COMPLETED, message=said)), Struct()
 
     async def _take_task(self, task: Task) -> None:
         """What a whole Task adds to the one that the host published: its artifacts and its state."""
@@ -147,7 +162,7 @@ class TurnQueue(EventQueue):
         if event.status.state == TaskState.TASK_STATE_UNSPECIFIED:
             raise AgentMistake("the agent emitted a status without a state")
         if event.status.state in HELD:
-            self.held = now(event.status)
+            self.held, self._held_metadata = now(event.status), deepcopy(event.metadata)
             return
         self.held = None  # the agent goes on after it asked for input
         if not self.published:
@@ -167,11 +182,14 @@ class TurnQueue(EventQueue):
         await self._emit(event)
 
     async def _emit(self, event: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -> None:
+        await self._out.enqueue_event(self._addressed(event))
+
+    def _addressed(self, event: E) -> E:
         copy = deepcopy(event)
         copy.task_id, copy.context_id = self._ref.task_id, self._ref.context_id
         if isinstance(copy, TaskStatusUpdateEvent):
             copy.status.CopyFrom(now(copy.status))
-        await self._out.enqueue_event(copy)
+        return copy
 
 
 def now(status: TaskStatus) -> TaskStatus:

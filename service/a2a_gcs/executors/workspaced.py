@@ -17,7 +17,7 @@ from a2a_gcs.claims import Claim, ClaimTable, End, Stop
 from a2a_gcs.errors import A2AGcsError, Conflict, StoreError
 from a2a_gcs.executors.turn_queue import TurnQueue, failed, parked
 from a2a_gcs.executors.workspace import WORKSPACE_STATE
-from a2a_gcs.layout import workspace_key
+from a2a_gcs.layout import TaskRef, workspace_key
 from a2a_gcs.ledger.errors import Fenced
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.task_json import INTERRUPTED
@@ -92,7 +92,7 @@ class WorkspacedExecutor(AgentExecutor):
         """
         claim = self._table.get(context.task_id or "")
         if claim is None or claim.started or context.message is None:
-            raise Fenced(claim.ref if claim else (context.context_id or "", context.task_id or ""))  # type: ignore[arg-type]
+            raise Fenced(claim.ref if claim else TaskRef(context.context_id or "", context.task_id or ""))
         claim.started = True
         current = context.current_task if claim.record.version else None
         release = (lambda: self._ledger.release(claim)) if self._answers == "message" and claim.ledger else None
@@ -119,7 +119,10 @@ class WorkspacedExecutor(AgentExecutor):
         try:
             yield path
         finally:
-            await asyncio.shield(self._workdirs.discard(path))
+            try:
+                await asyncio.shield(self._workdirs.discard(path))
+            except WorkspaceError as e:  # the turn has ended all the same; it goes when this process does
+                log.error("workspace.not_discarded", task_id=claim.ref.task_id, error=str(e))  # noqa: TRY400
 
     async def _turn(self, claim: Claim, context: RequestContext, queue: TurnQueue, path: Path) -> None:
         try:
@@ -128,7 +131,7 @@ class WorkspacedExecutor(AgentExecutor):
             log.error("workspace.not_restored", task_id=claim.ref.task_id, error=str(e))  # noqa: TRY400
             await self._end(claim, queue, _not_restored(claim, e), None)
             return
-        final = await self._run(claim, context, queue)
+        final = _taken(claim) or await self._run(claim, context, queue)
         if final is None:
             return
         if claim.end is End.CANCELED:
@@ -162,13 +165,13 @@ class WorkspacedExecutor(AgentExecutor):
         if queue.answered:
             await self._let_finish(run)
             return None
-        if claim.end is End.CANCELED:
-            return claim.record.task.status
-        if claim.end is not None:
-            raise Fenced(claim.ref)
-        if interrupted and claim.stop is not None and not queue.ended:
-            return self._stopped(claim, claim.stop)
-        return queue.held if interrupted and queue.held else _final_state(claim, queue, run)
+        if claim.end is End.SURRENDERED and run.done() and not run.cancelled() and run.exception() is not None:
+            raise run.exception() or AssertionError  # the answer could not be given: is the context free?
+        if (taken := _taken(claim)) is not None:
+            return taken
+        if interrupted and claim.stop is not None:
+            return queue.held or self._stopped(claim, claim.stop)
+        return _final_state(claim, queue, run)
 
     def _stopped(self, claim: Claim, why: Stop) -> TaskStatus:
         """What a turn comes to that the host had to end."""
@@ -207,13 +210,8 @@ class WorkspacedExecutor(AgentExecutor):
         """Stores the workspace, then the state that goes with it (I4)."""
         if path is not None:
             final = await self._snapshot(claim, final, path)
-        if claim.end is End.CANCELED:  # while the snapshot was being stored
-            final = claim.record.task.status
-        elif claim.end is not None:
-            raise Fenced(claim.ref)
-        claim.parking = True
         claim.patience = self._longest_wait
-        await queue.finish(final)
+        await queue.finish(_taken(claim) or final, claim.park_with)
 
     async def _snapshot(self, claim: Claim, final: TaskStatus, path: Path) -> TaskStatus:
         """Pins a snapshot for the final state. Without one a task that was to go on or complete fails instead."""
@@ -249,6 +247,15 @@ class _Unheard(EventQueue):
 
     async def enqueue_event(self, event: Event) -> None:
         del event
+
+
+def _taken(claim: Claim) -> TaskStatus | None:
+    """CANCELED if that is what ended the claim, None while it is held. Raises Fenced."""
+    if claim.end is End.CANCELED:
+        return claim.record.task.status
+    if claim.end is not None:
+        raise Fenced(claim.ref)
+    return None
 
 
 def _final_state(claim: Claim, queue: TurnQueue, run: asyncio.Task[None]) -> TaskStatus:

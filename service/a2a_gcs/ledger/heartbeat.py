@@ -20,10 +20,10 @@ import structlog
 from a2a_gcs.cas import VersionedObject
 from a2a_gcs.claims import ClaimTable
 from a2a_gcs.clock import boottime
-from a2a_gcs.errors import A2AGcsError, Conflict, CorruptRecord, NotFound
+from a2a_gcs.errors import A2AGcsError, Conflict, CorruptRecord, InvalidId, NotFound
 from a2a_gcs.layout import heartbeat_key
 from a2a_gcs.objectstore.port import ObjectStore
-from a2a_gcs.records import HeartbeatRecord, OpenClaim
+from a2a_gcs.records import HeartbeatRecord, OpenClaim, Owner
 
 DEFAULT_LEASE_SECONDS = 30.0
 
@@ -128,7 +128,7 @@ class Heartbeat:
         remaining = stop_at - boottime()
         try:
             await asyncio.wait_for(self._renew(beat), min(patience, remaining) if remaining > 0 else patience)
-        except (A2AGcsError, TimeoutError) as e:
+        except Exception as e:  # noqa: BLE001 - whatever it is, the lease runs out meanwhile, and somebody has to see that
             log.warning("heartbeat.not_renewed", error=str(e) or type(e).__name__, age_seconds=round(self.age, 1))
             if boottime() >= stop_at:
                 self._lapse()
@@ -163,14 +163,16 @@ class Liveness:
         Dead means: no heartbeat, one older than its lease by the store's own clock, or
         one that has given out later numbers and no longer lists this one (rule *openlist*).
         """
-        host, _, number = owner.rpartition("/")
-        if not host or not number.isdecimal():
+        try:
+            claim = Owner.from_text(owner)
+            key = heartbeat_key(claim.host) if claim else ""
+        except (InvalidId, ValueError):
             return True
-        n = int(number)
-        if host == self._table.host:
+        if claim is None:
+            return True
+        if claim.host == self._table.host:
             following, still_open = self._table.snapshot()
-            return n < following and n not in still_open
-        key = heartbeat_key(host)
+            return claim.n < following and claim.n not in still_open
         try:
             blob = await self._store.get(key, with_metadata=True)
         except NotFound:
@@ -180,4 +182,4 @@ class Liveness:
         except CorruptRecord as e:
             log.error("heartbeat.unreadable", key=key, error=str(e))  # noqa: TRY400 - the parser's traceback tells nothing
             return blob.info.age > DEFAULT_LEASE_SECONDS
-        return blob.info.age > record.lease_seconds or not record.lists(n)
+        return blob.info.age > record.lease_seconds or not record.lists(claim.n)

@@ -14,7 +14,7 @@ from a2a.types.a2a_pb2 import Message, Task
 from a2a_gcs.cas import Versioned, VersionedObject
 from a2a_gcs.claims import Claim, ClaimTable, End
 from a2a_gcs.clock import boottime
-from a2a_gcs.errors import Conflict, StoreError
+from a2a_gcs.errors import Conflict, CorruptRecord, StoreError
 from a2a_gcs.layout import TaskRef, context_key
 from a2a_gcs.ledger.errors import (
     ActiveTaskUnreadable,
@@ -87,7 +87,7 @@ class Ledger:
             while boottime() < give_up_at:
                 seen = await ledger.load()
                 before = seen_before(seen.value, message)
-                if before is not None and await self._records.load(before) is not None:
+                if before is not None and await self._exists(before):
                     raise Repeated(before)  # only once its task is there to answer with (rule *idem*)
                 free = await self._free(seen.value)
                 if free is None:
@@ -98,6 +98,12 @@ class Ledger:
         except BaseException:
             await self._unpoint(attempt)
             raise
+
+    async def _exists(self, ref: TaskRef) -> bool:
+        try:
+            return await self._records.load(ref) is not None
+        except UnreadableTask:
+            return True
 
     async def _free(self, record: ContextRecord) -> Free | None:
         """Free if the context can be claimed as it was read; None if something was settled: read again.
@@ -115,6 +121,8 @@ class Ledger:
             if not after.terminal:
                 raise ContextBusy(ref, state_name(after.task), waits=after.parked)
             return None
+        if isinstance(now, Waits) and isinstance(active, UnreadableTask):  # nobody can answer or cancel it
+            raise ActiveTaskUnreadable(active.key, ref)
         if isinstance(now, Waits):
             raise ContextBusy(ref, now.state, waits=True)
         if not await self._settler.is_dead(now.owner):
@@ -148,9 +156,14 @@ class Ledger:
         owner = self._table.allot(attempt.ref)
         active = Active(task_id=attempt.ref.task_id, owner=str(owner))
         wanted = seen.value.claimed(active, last, remember(message, attempt.ref.task_id))
-        pointed, claimed = await asyncio.gather(
-            self._point(attempt), ledger.replace(seen, wanted), return_exceptions=True
-        )
+        try:
+            pointed, claimed = await asyncio.gather(
+                self._point(attempt), ledger.replace(seen, wanted), return_exceptions=True
+            )
+        except BaseException:  # cancelled all the same: the claim may land yet, and counts as dead
+            self._table.close(owner)
+            attempt.ambiguous = True
+            raise
         if isinstance(claimed, BaseException):
             self._table.close(owner)
             attempt.ambiguous |= isinstance(claimed, StoreError) and claimed.ambiguous
@@ -158,10 +171,10 @@ class Ledger:
                 return None
             raise claimed
         claim = _new_claim(attempt, owner, claimed, last)
-        self._table.hold(claim)
-        if isinstance(pointed, BaseException):
+        held = self._table.hold(claim)
+        if not held or isinstance(pointed, BaseException):
             await self.surrender(claim)
-            raise pointed
+            raise pointed if isinstance(pointed, BaseException) else Contended(attempt.ref)
         return claim
 
     async def _point(self, attempt: _Attempt) -> None:
@@ -196,9 +209,7 @@ class Ledger:
         """
         give_up_at = boottime() + self._patience
         while True:
-            record = await self._records.find(task_id)
-            if record is None:
-                raise TaskMissing(task_id)
+            record = await self._find(task_id)
             if context_id is not None and record.ref.context_id != context_id:
                 raise ContextMismatch(record.ref)
             record = await self._settler.settled(record)
@@ -210,6 +221,16 @@ class Ledger:
                 return claim
             if boottime() >= give_up_at:
                 raise Contended(record.ref)
+
+    async def _find(self, task_id: str) -> TaskRecord:
+        try:
+            record = await self._records.find(task_id)
+        except CorruptRecord as e:
+            log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
+            raise TaskMissing(task_id) from e
+        if record is None:
+            raise TaskMissing(task_id)
+        return record
 
     async def _try_turn(self, record: TaskRecord, message: Message) -> Claim | None:
         owner, turn = self._table.allot(record.ref), record.meta.turn + 1
@@ -247,7 +268,9 @@ class Ledger:
             base_ref=record.ref,
             workspace_generation=pin.generation if pin else 0,
         )
-        self._table.hold(claim)
+        if not self._table.hold(claim):
+            await self.surrender(claim)
+            raise Contended(record.ref)
         return claim
 
     # ------------------------------------------------------------------ giving a claim back
@@ -257,9 +280,13 @@ class Ledger:
 
         Raises:
             Fenced: The claim was taken over meanwhile.
-            StoreError: It may still be claimed.
+            StoreError: Nobody knows whether it is free; the claim is held no more, so it counts as dead.
         """
-        await self._give_back(claim)
+        try:
+            await self._give_back(claim)
+        except StoreError:  # a save after this could meet the context's next task (I1)
+            self._table.finish(claim, End.SURRENDERED)
+            raise
         self._table.finish(claim, End.RELEASED)
 
     async def surrender(self, claim: Claim) -> None:

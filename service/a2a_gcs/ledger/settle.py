@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import structlog
 from a2a.helpers.proto_helpers import new_text_message
 from a2a.types.a2a_pb2 import Role, Task, TaskState, TaskStatus
@@ -58,8 +56,7 @@ class Settler:
 
         Only then may anybody go on: a save of the dead host that lands late meets a Conflict (rule *tombstone*).
         """
-        with contextlib.suppress(Conflict):  # the claim's own, or another settler's
-            await self._records.point(ref)
+        await self._records.take_over_pointer(ref)
         task = Task(id=ref.task_id, context_id=ref.context_id)
         fresh = TaskRecord(ref, task, TaskMeta(owner=owner, turn=1), 0, {})
         try:
@@ -87,7 +84,9 @@ class Settler:
         )
         task.status.CopyFrom(TaskStatus(state=TaskState.TASK_STATE_FAILED, message=message))
         stamp(task, utcnow())
-        written = await self._records.write(record, task, record.meta.with_(open=False, seq=record.meta.foreign_seq()))
+        # The dead host may have replaced the archive that its record pins, so nothing resumes from that pin.
+        meta = record.meta.with_(open=False, seq=record.meta.foreign_seq(), pin=None)
+        written = await self._records.write(record, task, meta)
         log.warning(
             "settle.failed", task_id=record.ref.task_id, context_id=record.ref.context_id, owner=record.meta.owner
         )

@@ -14,6 +14,7 @@ from a2a_gcs.records import ContextRecord, LastCompleted, SeenMessage, TaskMeta
 ResumeFrom = Literal["completed", "terminal"]
 
 _COMPLETED = TaskState.Name(TaskState.TASK_STATE_COMPLETED)
+_CANCELED = TaskState.Name(TaskState.TASK_STATE_CANCELED)
 _TERMINAL = frozenset(f"TASK_STATE_{name}" for name in ("COMPLETED", "FAILED", "CANCELED", "REJECTED"))
 
 
@@ -61,8 +62,11 @@ def standing(record: ContextRecord, active: TaskMeta | None, resume_from: Resume
 def _last_completed(
     record: ContextRecord, task_id: str, ended: TaskMeta, resume_from: ResumeFrom
 ) -> LastCompleted | None:
-    """The resume rule (I5): only a COMPLETED task's snapshot is started from, unless a setting widens it."""
-    counts = ended.state == _COMPLETED or resume_from == "terminal"
+    """The resume rule (I5): only a COMPLETED task's snapshot is started from, unless a setting widens it.
+
+    A CANCELED task's never: its archive is written after its state, for inspection, and not pinned.
+    """
+    counts = ended.state == _COMPLETED or (resume_from == "terminal" and ended.state != _CANCELED)
     if not counts or ended.pin is None:
         return record.last_completed
     return LastCompleted(task_id=task_id, generation=ended.pin.generation, crc32c=ended.pin.crc32c)
@@ -70,6 +74,8 @@ def _last_completed(
 
 def seen_before(record: ContextRecord, message: Message) -> TaskRef | None:
     """The task that the same message, by id and content, has started in this context."""
+    if not message.message_id:
+        return None
     wanted = digest(message)
     for seen in record.messages:
         if (seen.id, seen.digest) == (message.message_id, wanted):

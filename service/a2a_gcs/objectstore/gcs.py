@@ -112,13 +112,14 @@ class GCSStore(ObjectStore):
         upload = ResumableUpload(self._http, target, sleep=self._sleep)
         started = False
         try:
-            async for piece, last in pieces(chunks):
-                if last and not started:
-                    return _written(key, await multipart(self._http, target, piece))
-                if not started:
-                    await upload.start()
-                    started = True
-                answer = await upload.send(piece, last=last)
+            async with contextlib.aclosing(pieces(chunks)) as cut:
+                async for piece, last in cut:
+                    if last and not started:
+                        return _written(key, await multipart(self._http, target, piece))
+                    if not started:
+                        await upload.start()
+                        started = True
+                    answer = await upload.send(piece, last=last)
         except BaseException:
             await asyncio.shield(upload.cancel())
             raise

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ async def multipart(http: GCSHttp, target: Target, body: bytes) -> Answer:
     )
 
 
-async def pieces(chunks: AsyncIterator[bytes], size: int = CHUNK) -> AsyncIterator[tuple[bytes, bool]]:
+async def pieces(chunks: AsyncIterator[bytes], size: int = CHUNK) -> AsyncGenerator[tuple[bytes, bool], None]:
     """Cuts a stream into pieces of `size` bytes and tells which is the last; it is empty only for an empty stream."""
     buffer = bytearray()
     async for chunk in chunks:

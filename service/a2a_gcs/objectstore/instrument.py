@@ -11,6 +11,7 @@ import structlog
 
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import StoreError
+from a2a_gcs.objectstore.closing import closing
 from a2a_gcs.objectstore.port import MAX_PAGE, Blob, Mode, ObjectInfo, ObjectStore, Page, Source
 
 _log = structlog.get_logger("a2a_gcs.objectstore")
@@ -96,9 +97,10 @@ class InstrumentedStore(ObjectStore):
 
     async def stream(self, key: str, *, version: int | None = None) -> AsyncIterator[bytes]:
         with self._counted("stream", key, b=1):
-            async for chunk in self._store.stream(key, version=version):
-                self.stats.bytes_out += len(chunk)
-                yield chunk
+            async with closing(self._store.stream(key, version=version)) as chunks:
+                async for chunk in chunks:
+                    self.stats.bytes_out += len(chunk)
+                    yield chunk
 
     async def delete(self, key: str, *, version: int | None = None) -> None:
         with self._counted("delete", key, free=1):

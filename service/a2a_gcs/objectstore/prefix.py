@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from a2a_gcs.errors import StoreError
+from a2a_gcs.objectstore.closing import closing
 from a2a_gcs.objectstore.port import MAX_PAGE, Blob, Mode, ObjectInfo, ObjectStore, Page, Source
 from a2a_gcs.objectstore.rules import validate_key
 
@@ -69,8 +70,9 @@ class PrefixStore(ObjectStore):
 
     async def stream(self, key: str, *, version: int | None = None) -> AsyncIterator[bytes]:
         with self._own_keys():
-            async for chunk in self._store.stream(self._down(key), version=version):
-                yield chunk
+            async with closing(self._store.stream(self._down(key), version=version)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
 
     async def delete(self, key: str, *, version: int | None = None) -> None:
         with self._own_keys():

@@ -13,6 +13,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import Conflict, NotFound, StoreError, Throttled, Unavailable
+from a2a_gcs.objectstore.closing import closing
 from a2a_gcs.objectstore.port import (
     MAX_PAGE,
     WRITE_ID,
@@ -145,10 +146,11 @@ class RetryingStore(ObjectStore):
             return chunks, await anext(chunks, None)
 
         chunks, first = await self._retry(begin)
-        if first is not None:
-            yield first
-            async for chunk in chunks:
-                yield chunk
+        async with closing(chunks):
+            if first is not None:
+                yield first
+                async for chunk in chunks:
+                    yield chunk
 
     async def delete(self, key: str, *, version: int | None = None) -> None:
         tries = 0

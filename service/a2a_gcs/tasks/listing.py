@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -58,6 +57,8 @@ async def list_tasks(
         StoreError: Nothing is listed rather than a part.
     """
     after = _decode_cursor(params.page_token)
+    if params.status not in TaskState.values():
+        raise InvalidParamsError(message=f"there is no task state {params.status}")
     found = [e async for e in _entries(store, records, settle, params.context_id) if _matches(e, params)]
     found.sort(key=lambda e: e.order)
     size = params.page_size or DEFAULT_PAGE
@@ -115,8 +116,8 @@ async def _from_record(records: TaskRecords, settle: Settle, ref: TaskRef) -> En
 def _matches(entry: Entry, params: ListTasksRequest) -> bool:
     if params.status and entry.state != TaskState.Name(params.status):
         return False
-    if params.HasField("status_timestamp_after"):
-        return entry.status_time > params.status_timestamp_after.ToMilliseconds()
+    if params.HasField("status_timestamp_after"):  # inclusive, as the SDK's own stores have it
+        return entry.status_time >= params.status_timestamp_after.ToMilliseconds()
     return True
 
 
@@ -144,5 +145,5 @@ def _decode_cursor(token: str) -> tuple[int, str] | None:
     try:
         status_time, task_id = json.loads(base64.urlsafe_b64decode(token.encode()))
         return int(status_time), str(task_id)
-    except (ValueError, TypeError, binascii.Error) as e:
+    except (ValueError, TypeError, OverflowError, RecursionError) as e:
         raise InvalidParamsError(message="pageToken is not one that this server gave") from e

@@ -24,10 +24,10 @@ from a2a.types.a2a_pb2 import (
 
 from a2a_gcs.claims import Claim, ClaimTable, End
 from a2a_gcs.clock import utcnow
-from a2a_gcs.errors import Conflict, StoreError
+from a2a_gcs.errors import Conflict, CorruptRecord, StoreError
 from a2a_gcs.journal import Journal
 from a2a_gcs.objectstore.port import ObjectStore
-from a2a_gcs.task_json import INTERRUPTED, TERMINAL, stamp
+from a2a_gcs.task_json import TERMINAL, stamp
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 from a2a_gcs.tasks.listing import Settle, list_tasks
 from a2a_gcs.tasks.turn_writer import Pace, TurnWriter
@@ -105,7 +105,7 @@ class BucketTaskStore(VersionedTaskStore):
 
         Raises:
             ConcurrentTaskModificationError: This process does not hold the task's turn (any more).
-            StoreError: A state that is not terminal could not be written.
+            StoreError: A state in the middle of a turn could not be written.
         """
         del prev, prev_version, context
         claim = self._table.get(task.id)
@@ -114,7 +114,7 @@ class BucketTaskStore(VersionedTaskStore):
         writer = self._writer(claim)
         update = event if isinstance(event, TaskStatusUpdateEvent | TaskArtifactUpdateEvent) else None
         state = task.status.state
-        ends = state in TERMINAL or (claim.parking and state in INTERRUPTED)
+        ends = state in TERMINAL or (event is not None and event is claim.parks_with)
         if update is not None and not ends and writer.goes_on_in(state):
             return TaskVersion(await writer.update(update))
         if claim.quiet and not ends and not writer.begun:
@@ -122,7 +122,7 @@ class BucketTaskStore(VersionedTaskStore):
         copy = Task()
         copy.CopyFrom(task)
         try:
-            seq = await writer.write(copy, ends=ends, terminal=state in TERMINAL, event=None if ends else update)
+            seq = await writer.write(copy, ends=ends, event=None if ends else update)
         except Conflict as e:
             if claim.end is End.CANCELED:
                 return await self._save_without_claim(copy)
@@ -157,7 +157,7 @@ class BucketTaskStore(VersionedTaskStore):
                     return self._writer(claim).current()
             record = await self._records.find(task_id)
             return await self._journal.current(await self._settle(record)) if record else None
-        except UnreadableTask as e:
+        except CorruptRecord as e:
             log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
             return None
 
@@ -206,7 +206,7 @@ class BucketTaskStore(VersionedTaskStore):
     async def _cancel_own(self, claim: Claim) -> TaskRecord:
         """CANCELED through the turn's own writer: after everything that the agent said until now."""
         writer = self._writer(claim)
-        await writer.write(_canceled(writer.current()), ends=True, terminal=True, event=None)
+        await writer.write(_canceled(writer.current()), ends=True, event=None)
         self._finish(claim, End.CANCELED)
         return claim.record
 
@@ -228,7 +228,7 @@ class BucketTaskStore(VersionedTaskStore):
         """The run that was canceled reports CANCELED once more; anything else is somebody else's task."""
         try:
             record = await self._records.find(task.id)
-        except (UnreadableTask, StoreError):
+        except (CorruptRecord, StoreError):
             record = None
         if record and task.status.state == record.task.status.state == _CANCELED:
             return TaskVersion(record.meta.seq)

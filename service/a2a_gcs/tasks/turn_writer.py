@@ -19,7 +19,7 @@ from a2a.types.a2a_pb2 import Task
 
 from a2a_gcs.claims import Claim, End
 from a2a_gcs.clock import boottime
-from a2a_gcs.errors import Conflict, StoreError, Throttled, Unavailable
+from a2a_gcs.errors import Conflict, StoreError
 from a2a_gcs.journal import Journal, Journaled, Update, fold
 from a2a_gcs.layout import task_key
 from a2a_gcs.records import TURN_STRIDE, TaskMeta
@@ -145,7 +145,7 @@ class TurnWriter:
             except Conflict:
                 self._fenced()
                 return
-            except (Throttled, Unavailable) as e:
+            except StoreError as e:
                 log.warning("journal.behind", task_id=self.claim.ref.task_id, error=str(e))
                 await asyncio.sleep(self._pace.retry_after)
 
@@ -194,13 +194,12 @@ class TurnWriter:
 
     # ------------------------------------------------------------------ written through
 
-    async def write(self, task: Task, *, ends: bool, terminal: bool, event: Update | None) -> int:
+    async def write(self, task: Task, *, ends: bool, event: Update | None) -> int:
         """Writes a state that somebody waits for, after all that came before it.
 
         Args:
             task: The task in that state; not changed, and not kept.
-            ends: The turn ends with it.
-            terminal: It is repeated until it is stored, or somebody else has ended the task.
+            ends: The turn ends with it: it is repeated until it is stored, or somebody else has ended the task.
             event: The update that made it, if it is not the turn's end: subscribers elsewhere need it too.
 
         Returns:
@@ -208,16 +207,16 @@ class TurnWriter:
 
         Raises:
             Conflict: The turn is not ours any more; the claim is finished as fenced.
-            StoreError: It could not be written, and is not terminal.
+            StoreError: It could not be written, and does not end the turn.
         """
         async with self._lock:
             try:
-                return await self._write_through(task, ends=ends, terminal=terminal, event=event)
+                return await self._write_through(task, ends=ends, event=event)
             except Conflict:
                 self._fenced()
                 raise
 
-    async def _write_through(self, task: Task, *, ends: bool, terminal: bool, event: Update | None) -> int:
+    async def _write_through(self, task: Task, *, ends: bool, event: Update | None) -> int:
         while True:
             if self.claim.end in _LOST:  # while this waited for the lock, or for the store
                 raise Conflict(task_key(self.claim.ref))
@@ -227,8 +226,10 @@ class TurnWriter:
                 seq, held = self._seq + 1, len(self._pending)
                 await self._write(task, self._meta(seq, ends=ends))
                 self._drop(held)
-            except (Throttled, Unavailable) as e:
-                if not terminal:
+            except Conflict:
+                raise
+            except StoreError as e:
+                if not ends:
                     raise
                 log.warning("task.end_not_stored_yet", task_id=self.claim.ref.task_id, error=str(e))
                 await asyncio.sleep(self._pace.retry_after)
@@ -255,10 +256,10 @@ class TurnWriter:
                 if stored is None:
                     raise
                 self.claim.record = stored
-                if stored.meta.seq != meta.seq and not stored.terminal and stored.meta.open:
+                if (stored.meta.seq, stored.meta.open, stored.task) != (meta.seq, meta.open, task):
+                    if stored.terminal or not stored.meta.open:  # settling and canceling leave owner and turn
+                        raise
                     continue
-                if stored.meta.seq != meta.seq:
-                    raise
             self._written_at, self._written_bytes = boottime(), task.ByteSize()
             return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import aclosing
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,27 @@ async def test_failed_calls_are_counted_too():
         await store.put("k", b"", IF_ABSENT)
     assert (store.stats.class_a, store.stats.class_b) == (2, 1)
     assert store.stats.errors == {"NotFound": 1, "Conflict": 1}
+
+
+@pytest.mark.parametrize(
+    "decorate", [RetryingStore, InstrumentedStore, FaultyStore, lambda store: PrefixStore(store, "p")]
+)
+async def test_leaving_a_stream_ends_the_one_below(decorate):
+    """A reader that leaves early frees the connection at once, through every decorator."""
+    ended = []
+
+    class Endless(MemoryStore):
+        async def stream(self, key, *, version=None):
+            try:
+                while True:
+                    yield b"1"
+            finally:
+                ended.append(key)
+
+    async with aclosing(decorate(Endless()).stream("k")) as chunks:
+        assert await anext(chunks) == b"1"
+        assert ended == []
+    assert len(ended) == 1
 
 
 async def test_a_prefix_hides_everything_else():

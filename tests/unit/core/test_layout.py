@@ -1,0 +1,166 @@
+"""Ids to keys and back: reversible, injective, and never a path."""
+
+import string
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from a2a_gcs.errors import InvalidId
+from a2a_gcs.layout import (
+    MAX_SEGMENT_BYTES,
+    TaskRef,
+    context_key,
+    context_prefix,
+    decode_segment,
+    encode_segment,
+    heartbeat_key,
+    parse_pointer,
+    parse_task,
+    pointer_key,
+    task_key,
+    workspace_key,
+)
+
+ODD = [
+    "..",
+    ".",
+    "../../etc",
+    "a/b",
+    "/",
+    "%2F",
+    "%",
+    "%41",
+    "context.json",
+    "parts",
+    ".hidden",
+    "a b",
+    "😀",
+    "ü",
+    "u\u0308",
+]
+ALLOWED = set(string.ascii_letters + string.digits + "-_.%")
+
+ids = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=18) | st.sampled_from(ODD)
+
+
+@pytest.mark.parametrize(
+    ("value", "segment"),
+    [
+        ("task-1_A.b", "task-1_A.b"),
+        ("..", "%2E."),
+        (".", "%2E"),
+        ("a.", "a."),
+        ("a/b", "a%2Fb"),
+        ("%2F", "%252F"),
+        ("context.json", "%63ontext.json"),
+        ("parts", "%70arts"),
+        ("Parts", "Parts"),
+        ("parts2", "parts2"),
+        ("a b", "a%20b"),
+        ("😀", "%F0%9F%98%80"),
+        ("~", "%7E"),
+    ],
+)
+def test_encoding(value, segment):
+    """An id keeps [A-Za-z0-9_-] and inner dots; all else, and the first letter of a reserved name, is encoded."""
+    assert encode_segment(value) == segment
+
+
+@given(ids)
+def test_round_trip(value):
+    """Decoding gives back the very id that was encoded."""
+    assert decode_segment(encode_segment(value)) == value
+
+
+@given(ids, ids)
+@example("parts", "%70arts")
+@example("..", "%2E.")
+@example("ü", "u\u0308")
+def test_two_ids_never_share_a_segment(one, other):
+    """Encoding is injective, also where an id looks like the encoded form of another."""
+    assert (encode_segment(one) == encode_segment(other)) == (one == other)
+
+
+@given(ids)
+def test_a_segment_is_one_plain_name(value):
+    """A segment is never empty, a dot name, a path, or the name of a neighbour."""
+    segment = encode_segment(value)
+    assert segment
+    assert set(segment) <= ALLOWED
+    assert not segment.startswith(".")
+    assert segment not in {"context.json", "parts"}
+
+
+@given(st.text(max_size=30) | st.text(string.ascii_letters + "%.0123456789ABCDEF", max_size=12))
+@example("%2e.")
+@example("%70arts2")
+@example("\ud800")
+def test_only_what_encoding_makes_is_decoded(segment):
+    """A segment that no id has, such as lower-case hex or a needless escape, is nobody's key."""
+    value = decode_segment(segment)
+    assert value is None or encode_segment(value) == segment
+
+
+@pytest.mark.parametrize("value", ["", "a\nb", "\r", "\x00", "a\x1f", "\x7f", "\x85", "\ud800", "a\udfff"])
+def test_refused(value):
+    """Empty ids, control characters and lone surrogates are refused."""
+    with pytest.raises(InvalidId):
+        encode_segment(value)
+
+
+@pytest.mark.parametrize(("char", "encoded"), [("a", 1), ("/", 3), ("é", 6), ("😀", 12)])
+def test_the_longest_id(char, encoded):
+    """240 bytes once encoded are allowed, one more unit is not."""
+    longest = char * (MAX_SEGMENT_BYTES // encoded)
+    assert len(encode_segment(longest)) == MAX_SEGMENT_BYTES
+    with pytest.raises(InvalidId):
+        encode_segment(longest + char)
+
+
+def test_a_reserved_escape_counts():
+    """The escape of a leading dot counts towards the limit as well."""
+    with pytest.raises(InvalidId):
+        encode_segment("." + "a" * (MAX_SEGMENT_BYTES - 2))
+
+
+@given(ids, ids)
+def test_keys_parse_back(context_id, task_id):
+    """task.json's and the pointer's keys lead back to their ids, and no other key is taken for one of them."""
+    where = TaskRef(context_id, task_id)
+    assert parse_task(task_key(where)) == where
+    assert parse_pointer(pointer_key(task_id)) == task_id
+    others = [context_key(context_id), workspace_key(where), heartbeat_key(task_id), task_key(where) + "x"]
+    assert [parse_task(key) for key in (*others, pointer_key(task_id))] == [None] * 5
+    assert [parse_pointer(key) for key in (*others, task_key(where))] == [None] * 5
+
+
+@given(ids, ids)
+def test_a_context_holds_its_own_keys_only(one, other):
+    """The prefix of one context never matches a key of another."""
+    key = task_key(TaskRef(other, "t"))
+    assert key.startswith(context_prefix(one)) == (one == other)
+
+
+@given(ids)
+def test_no_task_takes_the_ledger_records_place(task_id):
+    """A task called context.json or parts lies beside the ledger record, not over it."""
+    directory = task_key(TaskRef("c", task_id)).removesuffix("task.json")
+    assert directory != context_key("c") + "/"
+    assert directory != "contexts/c/parts/"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "contexts/%2e/t/task.json",
+        "contexts/c/.hidden/task.json",
+        "contexts/c/parts/task.json",
+        "contexts/c//task.json",
+        "contexts/c/t/x/task.json",
+        "contexts/\ud800/t/task.json",
+    ],
+)
+def test_a_foreign_key_is_nobodys_task(key):
+    """A key that looks like a task's but that no id encodes to is passed over."""
+    assert parse_task(key) is None

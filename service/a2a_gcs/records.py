@@ -154,6 +154,11 @@ class HeartbeatRecord(Record):
     open: tuple[int, ...] = ()
     claims: tuple[OpenClaim, ...] = ()
 
+    def renewed(self, following: int, still_open: Mapping[int, tuple[str, str]]) -> Self:
+        """The record of this moment: the next number, and the open ones with the context and task they are for."""
+        claims = tuple(OpenClaim(n=n, context_id=ref[0], task_id=ref[1]) for n, ref in still_open.items())
+        return self.model_copy(update={"next": following, "open": tuple(still_open), "claims": claims})
+
     def lists(self, n: int) -> bool:
         """Whether claim n may still be running, as far as this heartbeat can tell (rule *openlist*)."""
         return n >= self.next or n in self.open

@@ -18,6 +18,7 @@ from a2a.types.a2a_pb2 import Artifact, Message, Part, Role, Task, TaskState, Ta
 
 from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import NotFound
+from a2a_gcs.journal import Journal
 from a2a_gcs.layout import TaskRef, context_key, heartbeat_key, task_key
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.ledger.ledger import Ledger
@@ -28,6 +29,7 @@ from a2a_gcs.records import ContextRecord, HeartbeatRecord, Pin
 from a2a_gcs.task_records import TaskRecord, TaskRecords
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream
+from a2a_gcs.tasks.turn_writer import Pace
 
 WORKING = TaskState.TASK_STATE_WORKING
 COMPLETED = TaskState.TASK_STATE_COMPLETED
@@ -39,6 +41,7 @@ AUTH_REQUIRED = TaskState.TASK_STATE_AUTH_REQUIRED
 SUBMITTED = TaskState.TASK_STATE_SUBMITTED
 
 LEASE = 30.0
+PACE = Pace(journal_after=0.01, retry_after=0.0)
 
 
 class Clock:
@@ -74,15 +77,18 @@ class Host:
         self.table = ClaimTable(name)
         self.records = TaskRecords(store)
         self.liveness = Liveness(store, self.table)
-        self.settler = Settler(self.records, self.liveness, self.table)
+        self.journal = Journal(store)
+        self.settler = Settler(self.records, self.journal, self.liveness, self.table)
         self.ledger = Ledger(store, self.records, self.settler, self.table, **ledger_options)
-        self.tasks = BucketTaskStore(store, self.records, self.table, self.settler.settled, retry_pause=0.0)
-        self.stream = BucketEventStream(self.tasks.read, self.table, poll=0.01)
+        self.tasks = BucketTaskStore(
+            store, self.records, self.journal, self.table, self.settler.settled, pace=PACE, keep_batches=0.0
+        )
+        self.stream = BucketEventStream(self.tasks, self.records, self.journal, self.table, poll=0.01)
 
     async def beat(self) -> None:
         """Renews the heartbeat: what is open now is listed, what was given back is not."""
         following, still_open = self.table.snapshot()
-        record = HeartbeatRecord(host=self.name, lease_seconds=LEASE, next=following, open=still_open)
+        record = HeartbeatRecord(host=self.name, lease_seconds=LEASE).renewed(following, still_open)
         await self.bucket.put(heartbeat_key(self.name), record.to_bytes(), OVERWRITE)
 
     async def die(self) -> None:

@@ -43,6 +43,7 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
 
     app = FastAPI(title=services.card.name, version=version("a2a-gcs"), lifespan=lifespan)
     app.state.services = services
+    app.state.drain = services.drain.run
     _add_probes(app, services)
     add_a2a_routes_to_fastapi(
         app,

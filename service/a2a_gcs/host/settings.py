@@ -47,7 +47,7 @@ class Settings(BaseSettings):
         Literal["completed", "terminal"],
         Field(
             description="completed: a new task starts from the workspace of the most recently completed task. "
-            "terminal: also from one that failed or was canceled, if its workspace was saved."
+            "terminal: also from one that failed or was rejected, if its workspace was saved."
         ),
     ] = "completed"
     lease_seconds: Annotated[

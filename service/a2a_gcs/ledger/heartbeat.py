@@ -23,7 +23,7 @@ from a2a_gcs.clock import boottime
 from a2a_gcs.errors import A2AGcsError, Conflict, CorruptRecord, InvalidId, NotFound
 from a2a_gcs.layout import heartbeat_key
 from a2a_gcs.objectstore.port import ObjectStore
-from a2a_gcs.records import HeartbeatRecord, OpenClaim, Owner
+from a2a_gcs.records import HeartbeatRecord, Owner
 
 DEFAULT_LEASE_SECONDS = 30.0
 
@@ -113,10 +113,8 @@ class Heartbeat:
         sent = boottime()
         seen = await beat.load()
         following, still_open = self._table.snapshot()
-        listed = tuple(OpenClaim(n=n, context_id=r.context_id, task_id=r.task_id) for n, r in still_open.items())
-        renewed = seen.value.model_copy(update={"next": following, "open": tuple(still_open), "claims": listed})
         with contextlib.suppress(Conflict):  # somebody tidied up: the next renewal sees it
-            await beat.replace(seen, renewed)
+            await beat.replace(seen, seen.value.renewed(following, still_open))
             self._acknowledged, self._lapsed = sent, False
 
     async def _renew_or_lapse(self, beat: VersionedObject[HeartbeatRecord]) -> bool:

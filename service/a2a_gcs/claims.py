@@ -18,8 +18,10 @@ from a2a.server.events.event_queue import Event
 from a2a_gcs.cas import Versioned
 from a2a_gcs.layout import TaskRef
 from a2a_gcs.objectstore.port import ObjectInfo
-from a2a_gcs.records import ContextRecord, Owner, Pin
+from a2a_gcs.records import ContextRecord, Owner, Pin, TaskMeta
 from a2a_gcs.task_records import TaskRecord
+
+_REMEMBERED_ENDS = 10_000
 
 
 class End(enum.Enum):
@@ -125,6 +127,7 @@ class ClaimTable:
         self._next = 1
         self._open: dict[int, TaskRef] = {}
         self._by_task: dict[str, Claim] = {}
+        self._ended: dict[str, TaskMeta] = {}
 
     def allot(self, ref: TaskRef) -> Owner:
         """Gives the next number, open from now on: before its claim is sent (DESIGN 4)."""
@@ -162,7 +165,15 @@ class ClaimTable:
         if self._by_task.get(claim.ref.task_id) is claim:
             del self._by_task[claim.ref.task_id]
         self.close(claim.owner)
+        if claim.end is None and end in {End.TERMINAL, End.CANCELED}:
+            self._ended[claim.ref.task_id] = claim.record.meta
+            if len(self._ended) > _REMEMBERED_ENDS:
+                self._ended.pop(next(iter(self._ended)))
         claim.finish(end)
+
+    def ended(self, task_id: str) -> TaskMeta | None:
+        """What is stored of a task that came to its end here: the first terminal state is the last."""
+        return self._ended.get(task_id)
 
     def disown(self) -> None:
         """Takes all numbers off the open list, from any thread: what they stand for is about to lapse."""

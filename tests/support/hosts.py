@@ -82,7 +82,7 @@ def artifact(name: str = "a", text: str = "content") -> Artifact:
 class Host:
     """One process: what it knows by itself, over a store that it shares."""
 
-    def __init__(self, store: ObjectStore, name: str, **ledger_options) -> None:
+    def __init__(self, store: ObjectStore, name: str, *, keep_batches: float = 0.0, **ledger_options) -> None:
         self.name = name
         self.bucket = store
         self.table = ClaimTable(name)
@@ -92,7 +92,7 @@ class Host:
         self.settler = Settler(self.records, self.journal, self.liveness, self.table)
         self.ledger = Ledger(store, self.records, self.settler, self.table, **ledger_options)
         self.tasks = BucketTaskStore(
-            store, self.records, self.journal, self.table, self.settler.settled, pace=PACE, keep_batches=0.0
+            store, self.records, self.journal, self.table, self.settler.settled, pace=PACE, keep_batches=keep_batches
         )
         self.stream = BucketEventStream(self.tasks, self.records, self.journal, self.table, poll=0.01)
 
@@ -168,9 +168,9 @@ class Bucket:
         self.clock = Clock()
         self.store = store or MemoryStore(now=self.clock)
 
-    async def host(self, name: str, store: ObjectStore | None = None, **ledger_options) -> Host:
+    async def host(self, name: str, store: ObjectStore | None = None, **options) -> Host:
         """A host that lives; `store` is what it sees of the bucket, where that is not the bucket itself."""
-        host = Host(store or self.store, name, **ledger_options)
+        host = Host(store or self.store, name, **options)
         await host.beat()
         return host
 

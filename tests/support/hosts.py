@@ -14,7 +14,18 @@ import uuid
 from a2a.helpers import new_text_message
 from a2a.server.cluster import TaskVersion
 from a2a.server.context import ServerCallContext
-from a2a.types.a2a_pb2 import Artifact, Message, Part, Role, Task, TaskState, TaskStatus, TaskStatusUpdateEvent
+from a2a.server.tasks.task_manager import TaskManager
+from a2a.types.a2a_pb2 import (
+    Artifact,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
 
 from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import NotFound
@@ -117,6 +128,10 @@ class Host:
         context = ServerCallContext()
         return await self.tasks.save(task, event=event, prev=None, prev_version=TaskVersion.MISSING, context=context)
 
+    def sdk(self, claim: Claim) -> TaskManager:
+        """The SDK's own task manager, as its consumer drives it: it caches the task and changes it in place."""
+        return TaskManager(self.tasks, ServerCallContext(), claim.ref.task_id, claim.ref.context_id, None)
+
     async def end(self, claim: Claim, state: TaskState = COMPLETED, pin: Pin | None = None) -> TaskVersion:
         claim.pin = pin
         return await self.save(claim, state)
@@ -175,3 +190,15 @@ def status(state: TaskState, seconds: int = 1_800_000_000) -> TaskStatus:
     made = TaskStatus(state=state)
     made.timestamp.FromSeconds(seconds)
     return made
+
+
+def says(claim: Claim, state: TaskState) -> TaskStatusUpdateEvent:
+    """An agent's status update."""
+    return TaskStatusUpdateEvent(task_id=claim.ref.task_id, context_id=claim.ref.context_id, status=status(state))
+
+
+def makes(claim: Claim, name: str, text: str = "content", *, append: bool = False) -> TaskArtifactUpdateEvent:
+    """An agent's artifact, or one more chunk of it."""
+    return TaskArtifactUpdateEvent(
+        task_id=claim.ref.task_id, context_id=claim.ref.context_id, artifact=artifact(name, text), append=append
+    )

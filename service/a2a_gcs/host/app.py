@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.routing import Mount
 
 from a2a_gcs.errors import StoreError
+from a2a_gcs.host.prompt_errors import with_prompt_errors
 from a2a_gcs.host.services import Services
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.objectstore import ObjectStore
@@ -48,12 +49,12 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
     add_a2a_routes_to_fastapi(
         app,
         agent_card_routes=create_agent_card_routes(services.card),
-        jsonrpc_routes=create_jsonrpc_routes(services.handler, "/", enable_v0_3_compat=True),
-        rest_routes=[
+        jsonrpc_routes=with_prompt_errors(create_jsonrpc_routes(services.handler, "/", enable_v0_3_compat=True)),
+        rest_routes=with_prompt_errors(
             route
             for route in create_rest_routes(services.handler, enable_v0_3_compat=True)
             if not isinstance(route, Mount)  # the `/{tenant}` prefix: this host serves no tenants
-        ],
+        ),
     )
     return app
 

@@ -143,7 +143,10 @@ class Ledger:
             return now if isinstance(now, Free) else None
         ref = TaskRef(record.context_id, record.active.task_id)
         if isinstance(active, TaskRecord):
-            after = await self._settler.settled(active)
+            try:
+                after = await self._settler.settled(active)
+            except CorruptRecord as e:  # a batch of its journal, or what somebody made of it just now
+                raise ActiveTaskUnreadable(e.key, ref) from e
             if not after.terminal:
                 raise ContextBusy(ref, state_name(after.task), waits=after.parked)
             return None

@@ -87,6 +87,7 @@ class TurnWriter:
         self._written_bytes = self._latest.ByteSize()
         self._written_at = boottime()
         self._flusher: asyncio.Task[None] | None = None
+        self._ending = False
 
     @property
     def batches(self) -> int:
@@ -123,9 +124,18 @@ class TurnWriter:
         return self._seq
 
     async def update(self, event: Update) -> int:
-        """Acknowledges an update of a running task; waits only when the journal is far behind. Its seq."""
+        """Acknowledges an update of a running task; waits only when the journal is far behind. Its seq.
+
+        Raises:
+            Conflict: The turn has ended.
+        """
         copy = type(event)()
         copy.CopyFrom(event)  # type: ignore[arg-type]
+        while self._ending:  # what is acknowledged now would not be in the task that is being written
+            async with self._lock:
+                pass
+        if self.claim.end in _LOST:
+            raise Conflict(task_key(self.claim.ref))
         fold(self._latest, copy)
         self._seq += 1
         seq = self._seq
@@ -231,6 +241,22 @@ class TurnWriter:
                 self._fenced()
                 raise
 
+    async def cut_short(self, change: Callable[[TaskRecord], Task]) -> None:
+        """Ends the turn with what `change` makes of the task, after all that was acknowledged until then.
+
+        Raises:
+            Conflict: It has ended otherwise.
+        """
+        async with self._lock:
+            self._ending = True
+            try:
+                await self._write_through(change(self.current()), ends=True, event=None)
+            except Conflict:
+                self._fenced()
+                raise
+            finally:
+                self._ending = False
+
     async def _write_through(self, task: Task, *, ends: bool, event: Update | None) -> int:
         while True:
             if self.claim.end in _LOST:  # while this waited for the lock, or for the store
@@ -238,8 +264,8 @@ class TurnWriter:
             try:
                 if self.claim.record.version:  # a task.json that is created holds everything
                     await self._flush()
-                seq, held = self._seq + 1, len(self._pending)
-                await self._write(task, self._meta(seq, ends=ends))
+                held = len(self._pending)
+                await self._write(task, self._meta(self._seq + 1, ends=ends))
                 self._drop(held)
             except Conflict:
                 raise
@@ -249,7 +275,7 @@ class TurnWriter:
                 log.warning("task.end_not_stored_yet", task_id=self.claim.ref.task_id, error=str(e))
                 await asyncio.sleep(self._pace.retry_after)
                 continue
-            self._seq = seq
+            self._seq = seq = self.claim.record.meta.seq
             self._latest.CopyFrom(task)
             if event is not None:
                 self._pending.append(Journaled(seq, event))
@@ -274,6 +300,7 @@ class TurnWriter:
                 if (stored.meta.seq, stored.meta.open, stored.task) != (meta.seq, meta.open, task):
                     if stored.terminal or not stored.meta.open:  # settling and canceling leave owner and turn
                         raise
+                    meta = meta.with_(seq=max(meta.seq, stored.meta.seq + 1))  # two tasks never have one version
                     continue
             self._written_at, self._written_bytes = boottime(), task.ByteSize()
             return

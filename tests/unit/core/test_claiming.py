@@ -83,7 +83,7 @@ async def test_a_refusal_names_the_task_that_blocks(bucket, prepare, state, wait
     assert ("answer or cancel" if waits else "wait until it is done") in error.message
     assert claim.ref.task_id in error.message
     assert await bucket.keys() == before
-    assert b.table.snapshot() == (1, ())
+    assert b.table.snapshot() == (1, {})
 
 
 @pytest.mark.parametrize("bad", ["", "a\nb", "x" * 241])
@@ -211,7 +211,7 @@ async def test_a_claim_that_is_given_back_leaves_no_task(bucket, how):
     assert await bucket.keys() == [context_key("ctx")]
     assert (await bucket.context()).active is None
     assert claim.end is {"release": End.RELEASED, "surrender": End.SURRENDERED}[how]
-    assert a.table.snapshot() == (2, ())
+    assert a.table.snapshot() == (2, {})
     assert await b.claim()
 
 
@@ -237,7 +237,7 @@ async def test_a_release_that_nobody_knows_the_end_of():
         with pytest.raises(Unavailable):
             await a.ledger.release(claim)
         assert a.table.get(claim.ref.task_id) is None
-        assert a.table.snapshot() == (2, ())
+        assert a.table.snapshot() == (2, {})
         assert await b.claim()
 
 
@@ -349,7 +349,7 @@ async def test_a_claim_that_is_cancelled_half_way():
     with pytest.raises(asyncio.CancelledError):
         await claiming
     await a.beat()
-    assert a.table.snapshot() == (2, ())
+    assert a.table.snapshot() == (2, {})
     assert await b.claim()
     assert (await b.record(where.task_id)).task.status.state == FAILED
 
@@ -365,7 +365,7 @@ async def test_a_contended_context(patience):
         await a.claim()
     assert to_a2a_error(caught.value).data == {"reason": "CONTEXT_CONTENDED", "contextId": "ctx"}
     assert await bucket.keys() == []
-    assert a.table.snapshot()[1] == ()
+    assert a.table.snapshot()[1] == {}
 
 
 async def test_a_corrupt_ledger_record_is_left_alone(bucket):
@@ -396,11 +396,11 @@ async def test_a_busy_context_ends_with_its_task(bucket):
 async def test_the_table_tells_what_is_open():
     """A number is open from before its claim is sent until its outcome is durable; the snapshot is of one instant."""
     table = ClaimTable("h")
-    first, second = table.allot(), table.allot()
+    first, second = table.allot(ref("c", "one")), table.allot(ref("c", "two"))
     assert (first, second) == (Owner(host="h", n=1), Owner(host="h", n=2))
-    assert table.snapshot() == (3, (1, 2))
+    assert table.snapshot() == (3, {1: ("c", "one"), 2: ("c", "two")})
     table.close(first)
-    assert table.snapshot() == (3, (2,))
+    assert table.snapshot() == (3, {2: ("c", "two")})
 
 
 async def test_what_runs_for_a_claim_hears_of_its_end_once(bucket):
@@ -408,10 +408,10 @@ async def test_what_runs_for_a_claim_hears_of_its_end_once(bucket):
     a = await bucket.host("a")
     claim = await a.claim()
     heard = []
-    claim.on_end(lambda: heard.append("early"))
+    claim.on_stop(lambda: heard.append("early"))
     a.table.lapse()
     a.table.finish(claim, End.CANCELED)
-    claim.on_end(lambda: heard.append("late"))
+    claim.on_stop(lambda: heard.append("late"))
     assert heard == ["early", "late"]
     assert claim.end is End.LAPSED
     assert len(a.table) == 0

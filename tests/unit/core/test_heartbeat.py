@@ -14,7 +14,7 @@ from a2a_gcs.ledger.heartbeat import Heartbeat, Liveness
 from a2a_gcs.objectstore import LocalStore, MemoryStore
 from a2a_gcs.records import HeartbeatRecord
 from tests.support.faulty_store import FaultyStore
-from tests.support.hosts import Clock, Host
+from tests.support.hosts import Clock, Host, ref
 
 KEY = heartbeat_key("a")
 LEASE = 0.3  # of a heartbeat on the test's own loop: it is renewed every 0.1 s
@@ -78,11 +78,12 @@ async def test_a_start_that_fails_says_so(store, own_thread):
 async def test_it_lists_the_open_claims(host, store):
     """A renewal carries the next number and those that are open, of one instant."""
     async with beating(host, store):
-        first, second = host.table.allot(), host.table.allot()
+        first, second = host.table.allot(ref("c", "one")), host.table.allot(ref("c", "two"))
         host.table.close(first)
         await renewed(store)
         record = await stored(store)
         assert (record.next, record.open) == (3, (second.n,))
+        assert [(c.n, c.context_id, c.task_id) for c in record.claims] == [(second.n, "c", "two")]
 
 
 async def test_it_deletes_itself_on_stop(host, store):
@@ -116,7 +117,7 @@ async def test_the_lease_runs_from_the_send(host, store):
 
 async def lapsed(claim):
     over = asyncio.Event()
-    claim.on_end(over.set)
+    claim.on_stop(over.set)
     await over.wait()
     return claim.end
 
@@ -129,13 +130,13 @@ async def test_a_suspended_host_stops_its_claims_before_it_renews(host, store):
         seen = []
 
         async def renewing(key):
-            seen.append((claim.end, host.table.snapshot()[1]))
+            seen.append((claim.end, dict(host.table.snapshot()[1])))
 
         store.act("put", KEY, renewing)
         clock.now += LEASE * 2 / 3
         assert await lapsed(claim) is End.LAPSED
         await renewed(store)
-        assert seen == [(End.LAPSED, ())]
+        assert seen == [(End.LAPSED, {})]
         assert (await stored(store)).open == ()
 
 

@@ -147,7 +147,7 @@ async def test_a_claim_that_gave_up_is_dead_though_its_host_lives(bucket):
     """The heartbeat does not list it: its context is free at once (rule openlist)."""
     a, b = await bucket.host("a"), await bucket.host("b")
     claim = await a.claim()
-    a.table.finish(claim, End.GAVE_UP)
+    a.table.finish(claim, End.SURRENDERED)
     await a.beat()
     assert await b.claim()
 

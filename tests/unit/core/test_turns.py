@@ -171,7 +171,7 @@ async def test_a_turn_that_did_not_start_is_parked_again(bucket):
     assert stored.parked
     assert stored.meta.seq > 2 * TURN_STRIDE
     assert turn.end is End.SURRENDERED
-    assert b.table.snapshot()[1] == ()
+    assert b.table.snapshot()[1] == {}
     assert (await bucket.context()).epoch == epoch
     assert (await a.answer(where.task_id)).turn == 3
 
@@ -194,7 +194,7 @@ async def test_an_answer_whose_fate_is_unknown(bucket):
         store.fail("put", "*/task.json", when="after")
         with pytest.raises(Unavailable):
             await b.answer(where.task_id)
-        assert b.table.snapshot() == (2, ())
+        assert b.table.snapshot() == (2, {})
         await b.beat()
         assert (await a.tasks.read(where.task_id)).task.status.state == FAILED
 

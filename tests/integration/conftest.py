@@ -1,0 +1,127 @@
+"""Hosts to test against: shared ones, one for each kind of store, and others that a test may kill.
+
+Shared hosts live as long as the session; tests keep apart by context ids of
+their own, and leave no task running.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+
+import pytest
+
+from a2a_gcs.objectstore.memory import MemoryStore
+from fake_gcs.process import FakeGcs
+from tests.support.a2a_http import A2AClient
+from tests.support.host_process import HostProcess
+from tests.support.host_thread import serve_in_thread
+from tests.support.places import Place
+
+SCRIPTED = "tests.support.agents:Scripted"
+LEASE = 3
+"""Seconds of a short lease: HTTP dates have a resolution of one second, so none can be shorter."""
+
+
+@pytest.fixture(scope="session")
+def emulator():
+    """The emulator with all rules but one: more than a write a second to one object, as waiting tests nothing here."""
+    with FakeGcs.start(options=["--write-burst=100000"]) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def make_place(emulator, tmp_path_factory):
+    """A new and empty place: `gcs`, or `file`."""
+
+    def make(kind="gcs"):
+        if kind == "file":
+            return Place(f"file:{tmp_path_factory.mktemp('objects')}")
+        return Place(f"gs://{emulator.create_bucket()}", {"STORAGE_EMULATOR_HOST": emulator.url})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def _started(tmp_path_factory):
+    """Starts hosts for the session and ends them with it."""
+    directory, hosts, numbers = tmp_path_factory.mktemp("hosts"), [], itertools.count(1)
+
+    def start(place, **settings):
+        n = next(numbers)
+        host = HostProcess(place, log=directory / f"{n}.log", work_dir=directory / f"work-{n}", **settings)
+        hosts.append(host)
+        return host.start()
+
+    yield start
+    for host in hosts:
+        host.kill()
+
+
+@pytest.fixture(scope="session")
+def gcs_host(_started, make_place):
+    """The demo agent over the emulator."""
+    return _started(make_place("gcs"))
+
+
+@pytest.fixture(scope="session")
+def file_host(_started, make_place):
+    """The demo agent over a directory."""
+    return _started(make_place("file"))
+
+
+@pytest.fixture(scope="session")
+def memory_host(tmp_path_factory):
+    """The demo agent over a store in memory, in this process."""
+    with serve_in_thread(MemoryStore(), work_dir=tmp_path_factory.mktemp("work")) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def two_hosts(_started, make_place):
+    """The scripted agent on two hosts over one bucket."""
+    place = make_place("gcs")
+    return _started(place, agent=SCRIPTED), _started(place, agent=SCRIPTED)
+
+
+@pytest.fixture(params=["gcs", "file", "memory"])
+def shared(request):
+    """A shared host with the demo agent, over each kind of store."""
+    return request.getfixturevalue(f"{request.param}_host")
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """Starts hosts that the test may kill; they end with it."""
+    started, numbers = [], itertools.count(1)
+
+    def start(place, **settings):
+        n = next(numbers)
+        host = HostProcess(place, log=tmp_path / f"host-{n}.log", work_dir=tmp_path / f"work-{n}", **settings)
+        started.append(host)
+        return host.start()
+
+    yield start
+    for host in started:
+        host.kill()
+
+
+@pytest.fixture
+async def connect():
+    """Clients, by host (or origin) and binding; closed with the test."""
+    clients = []
+
+    def connect(host, binding="jsonrpc-1.0"):
+        client = A2AClient(getattr(host, "url", host), binding)
+        clients.append(client)
+        return client
+
+    yield connect
+    for client in clients:
+        await client.http.aclose()
+
+
+@pytest.fixture
+def fresh():
+    """A context id that no other test uses."""
+    return f"c-{uuid.uuid4().hex[:12]}"

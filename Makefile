@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint types imports format clean
+.PHONY: help setup run test bench bench-smoke check lint types imports format clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,6 +25,12 @@ run: $(STAMP)  ## Emulator, bucket and demo agent on http://127.0.0.1:8080; data
 
 test: $(STAMP)  ## Every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench-smoke: $(STAMP)  ## Requests, bytes and round trips of typical exchanges (under 3 minutes)
+	$(BIN)/python -m tests.benchmark.smoke
+
+bench: bench-smoke  ## All benchmarks, side by side
+	$(BIN)/python -m tests.benchmark.bench_gateway
 
 check: lint types imports test  ## Lint, types, import directions, tests
 

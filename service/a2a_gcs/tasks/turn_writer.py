@@ -2,8 +2,8 @@
 
 An object takes about one write a second (FACTS 1). So an update of a running
 task is acknowledged at once, is durable in the journal within a quarter of a
-second, and enters task.json when that has doubled or is some seconds old: the
-bytes written stay linear in the agent's output. States that somebody waits
+second, and enters task.json when that has grown to several times its size: the
+bytes written stay linear in the agent's output (decision 0002). States that somebody waits
 for are written through, after everything that came before them.
 """
 
@@ -27,6 +27,8 @@ from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 
 log = structlog.get_logger(__name__)
 
+_QUARTER_MORE = 1.25
+
 _LOST = frozenset({End.CANCELED, End.FENCED, End.TERMINAL, End.PARKED, End.SURRENDERED, End.RELEASED})
 """Ends after which nothing of the turn may be written. A lapsed turn may: compare-and-swap tells whether it is lost."""
 
@@ -37,15 +39,22 @@ class Pace:
 
     Attributes:
         journal_after: From an update to its batch.
-        rewrite_after: From task.json's last write to the next, while there is something new.
         rewrite_apart: Least time between two writes of task.json that nobody waits for.
+        rewrite_growth: How many times larger a task is when task.json is written again; 4 keeps all these
+            writes together below half of what the agent has put out.
+        small_bytes: Up to this size a task is written again after `rewrite_small_after` all the same.
+        rewrite_small_after: From task.json's last write to the next, while there is something new.
+        batches: Most batches that a reader has to fold, if the task has grown by a quarter meanwhile.
         retry_after: Between tries of a write that the store did not take.
         pending_bytes: Updates that wait for the journal; beyond that the agent waits.
     """
 
     journal_after: float = 0.25
-    rewrite_after: float = 5.0
     rewrite_apart: float = 1.0
+    rewrite_growth: float = 4.0
+    small_bytes: int = 64 * 1024
+    rewrite_small_after: float = 5.0
+    batches: int = 256
     retry_after: float = 1.0
     pending_bytes: int = 8 * 1024 * 1024
 
@@ -166,9 +175,15 @@ class TurnWriter:
     def _rewrite_is_due(self) -> bool:
         if not self.claim.held or not self._behind():
             return False
-        since = boottime() - self._written_at
-        doubled = self._latest.ByteSize() >= 2 * max(self._written_bytes, 1)
-        return since >= self._pace.rewrite_after or (doubled and since >= self._pace.rewrite_apart)
+        since, pace = boottime() - self._written_at, self._pace
+        if since < pace.rewrite_apart:
+            return False
+        size, grown = self._latest.ByteSize(), self._latest.ByteSize() / max(self._written_bytes, 1)
+        if grown >= pace.rewrite_growth:
+            return True
+        if size <= pace.small_bytes:
+            return since >= pace.rewrite_small_after
+        return self._batch - self.claim.record.meta.journal >= pace.batches and grown >= _QUARTER_MORE
 
     async def _create(self) -> None:
         """Writes the first task.json, with all that the task holds by now: nothing of that needs the journal."""

@@ -43,7 +43,7 @@ def make_place(emulator, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def _started(tmp_path_factory):
+def start_host(tmp_path_factory):
     """Starts hosts for the session and ends them with it."""
     directory, hosts, numbers = tmp_path_factory.mktemp("hosts"), [], itertools.count(1)
 
@@ -59,15 +59,15 @@ def _started(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def gcs_host(_started, make_place):
+def gcs_host(start_host, make_place):
     """The demo agent over the emulator."""
-    return _started(make_place("gcs"))
+    return start_host(make_place("gcs"))
 
 
 @pytest.fixture(scope="session")
-def file_host(_started, make_place):
+def file_host(start_host, make_place):
     """The demo agent over a directory."""
-    return _started(make_place("file"))
+    return start_host(make_place("file"))
 
 
 @pytest.fixture(scope="session")
@@ -78,10 +78,10 @@ def memory_host(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def two_hosts(_started, make_place):
+def two_hosts(start_host, make_place):
     """The scripted agent on two hosts over one bucket."""
     place = make_place("gcs")
-    return _started(place, agent=SCRIPTED), _started(place, agent=SCRIPTED)
+    return start_host(place, agent=SCRIPTED), start_host(place, agent=SCRIPTED)
 
 
 @pytest.fixture(params=["gcs", "file", "memory"])

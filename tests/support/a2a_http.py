@@ -218,7 +218,8 @@ def _json(response):
 
 
 def _state(status):
-    return status.get("state", "").removeprefix("TASK_STATE_").lower().replace("_", "-")
+    state = status.get("state", "").removeprefix("TASK_STATE_").lower().replace("_", "-")
+    return "canceled" if state == "cancelled" else state  # as the 0.3 protobuf spells it
 
 
 def _text(message):

@@ -4,7 +4,8 @@
 
     hold <file>            works until the file exists
     drip <file> <n>        streams chunk after chunk, n of them once the file exists, then completes
-    deaf <file>            works until the file exists, whoever cancels it
+    deaf <file>            works until the file exists, whoever cancels it; says in `<file>.done` that it has ended
+    tick <file>            appends to the file for ever, and says there that it was stopped
     block <seconds>        blocks the event loop that long (time.sleep in execute)
     mute <file>            emits nothing at all until the file exists
     message <text>         answers with a plain Message
@@ -65,6 +66,16 @@ class Scripted(DemoAgent):
                 await asyncio.sleep(LOOK_EVERY)
         await updater.add_artifact([Part(text="late")], artifact_id="late", name="late", last_chunk=True)
         await _complete(updater, "never heard of a cancel")
+        _append(f"{rest}.done", "ended\n")
+
+    async def _tick(self, rest, updater, _context, _queue):
+        await updater.start_work()
+        try:
+            while True:
+                _append(rest, "tick\n")
+                await asyncio.sleep(LOOK_EVERY)
+        finally:
+            _append(rest, "stopped\n")
 
     async def _block(self, rest, updater, _context, _queue):
         await updater.start_work()
@@ -88,6 +99,11 @@ class Scripted(DemoAgent):
         path, _, text = rest.partition(" ")
         (workspace(context) / path).write_text(text)
         await updater.update_status(TaskState.TASK_STATE_FAILED, _said(updater, "failed after writing"))
+
+
+def _append(path, text):
+    with Path(path).open("a") as file:
+        file.write(text)
 
 
 def _there(path):

@@ -44,7 +44,7 @@ async def test_a_terminal_task_takes_nothing_more(gcs_host, connect, fresh, bind
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_an_unknown_task_is_not_found_by_any_method(shared, connect, binding):
-    """Get, subscribe and cancel of a task that never was: -32001 on every binding, as a plain error, nothing created."""
+    """Get, subscribe and cancel of a task that never was: a plain -32001 on every binding, and nothing is created."""
     client = connect(shared, binding)
     before = await shared.place.versions()
     assert await code_of(client.get("never-was")) == -32001
@@ -55,7 +55,7 @@ async def test_an_unknown_task_is_not_found_by_any_method(shared, connect, bindi
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 async def test_a_cancel_stops_the_agent(two_hosts, connect, fresh, tmp_path, elsewhere):
-    """Whichever host is asked: the agent is stopped, whoever waits for its task hears of the cancel, the context is free."""
+    """Whichever host is asked: the agent stops, whoever waits for its task hears of it, and the context is free."""
     ticks = tmp_path / "ticks"
     here, there = connect(two_hosts[0]), connect(two_hosts[1 if elsewhere else 0])
     waiting = asyncio.create_task(here.send(f"tick {ticks}", context=fresh))

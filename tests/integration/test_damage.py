@@ -40,26 +40,27 @@ async def test_a_task_that_cannot_be_parsed_is_not_found_and_stays_as_it_is(host
     assert await host.place.read(key) == garbage
 
 
-async def test_an_unreadable_newest_task_blocks_with_a_reason(host, connect, fresh):
-    """Nobody knows whether it is done, so a new message is refused, and told which object to mend; mended, it goes on."""
-    client = connect(host)
-    task = await client.send("hello", context=fresh)
+async def test_an_unreadable_newest_task_blocks_with_a_reason(two_hosts, connect, fresh):
+    """Nobody knows whether it is done: a new message is refused and told which object to mend; mended, it goes on."""
+    (host, other), place = two_hosts, two_hosts[0].place
+    task = await connect(host).send("hello", context=fresh)
+    client = connect(other)
     key = f"contexts/{fresh}/{task.id}/task.json"
-    body, metadata = await host.place.read(key), await host.place.meta(key)
-    await host.place.write(key, b"{ not json")
-    before = await host.place.keys()
+    body, metadata = await place.read(key), await place.meta(key)
+    await place.write(key, b"{ not json")
+    before = await place.keys()
     refused = await refusal(client.send("hello", context=fresh))
     assert (refused.code, refused.data["reason"]) == (-32004, "TASK_UNREADABLE")
     assert key in refused.message
-    assert await host.place.keys() == before
-    assert await host.place.read(key) == b"{ not json"
-    await host.place.write(key, body, metadata=metadata)
-    assert (await client.send("hello", context=fresh)).text == "journal.md holds 2 messages"
+    assert await place.keys() == before
+    assert await place.read(key) == b"{ not json"
+    await place.write(key, body, metadata=metadata)
+    assert (await client.send("hello", context=fresh)).state == "completed"
 
 
 @pytest.mark.parametrize("how", ["deleted", "garbage", "cut", "another"])
 async def test_a_lost_workspace_is_told_and_not_replaced(host, connect, fresh, how):
-    """The next task fails and says so, as does every one after it; neither the archive nor the agent's files are made up."""
+    """The next task fails and says so, as does every one after it; the archive is neither replaced nor made up."""
     client = connect(host)
     task = await client.send("write a.txt precious", context=fresh)
     key = f"contexts/{fresh}/{task.id}/workspace.tar.gz"

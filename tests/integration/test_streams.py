@@ -9,6 +9,12 @@ from tests.support.turns import running
 from tests.support.waiting import until
 
 
+@pytest.fixture
+def gate(tmp_path):
+    """A file that agents wait for."""
+    return tmp_path / "gate"
+
+
 def all_chunks(count):
     return "".join(f"[{n}]" for n in range(1, count + 1))
 
@@ -31,12 +37,10 @@ async def _ended(client, task):
     return read if read.state in ("completed", "failed", "canceled") else None
 
 
-@pytest.mark.parametrize("binding", [JSONRPC_10, REST_10])
-@pytest.mark.parametrize("elsewhere", [False, True])
-async def test_snapshot_and_rest_hold_every_chunk_once(two_hosts, connect, fresh, tmp_path, binding, elsewhere):
-    """A stream dropped half-way and taken up again by subscribe, here or on another host, misses and repeats nothing."""
-    gate = tmp_path / "gate"
-    client, other = connect(two_hosts[0], binding), connect(two_hosts[1 if elsewhere else 0], binding)
+@pytest.mark.parametrize(("binding", "there"), [(JSONRPC_10, 0), (JSONRPC_10, 1), (REST_10, 0), (REST_10, 1)])
+async def test_snapshot_and_rest_hold_every_chunk_once(two_hosts, connect, fresh, gate, binding, there):
+    """A stream dropped half-way and taken up by subscribe, on this host or another, misses and repeats nothing."""
+    client, other = connect(two_hosts[0], binding), connect(two_hosts[there], binding)
     events = client.stream(f"drip {gate} 40", context=fresh)
     seen = []
     async for event in events:
@@ -55,9 +59,8 @@ async def test_snapshot_and_rest_hold_every_chunk_once(two_hosts, connect, fresh
     assert whole(taken) == (await client.get(seen[0].task_id)).artifacts == {"drip": all_chunks(count)}
 
 
-async def test_five_subscribers_hear_the_same(two_hosts, connect, fresh, tmp_path):
+async def test_five_subscribers_hear_the_same(two_hosts, connect, fresh, gate):
     """Subscribers on both hosts, each from its own moment on, end with the same artifacts and the same last state."""
-    gate = tmp_path / "gate"
     clients = [connect(two_hosts[n % 2]) for n in range(5)]
     task = await running(clients[0], f"drip {gate} 30", context=fresh)
 
@@ -94,9 +97,9 @@ async def _all(events):
     return [event async for event in events]
 
 
-async def test_a_silent_agent_is_answered_for_at_once(two_hosts, connect, fresh, tmp_path):
+async def test_a_silent_agent_is_answered_for_at_once(two_hosts, connect, fresh, gate):
     """returnImmediately: the answer is there while the agent has emitted nothing and cannot until the test lets it."""
-    client, gate = connect(two_hosts[0]), tmp_path / "gate"
+    client = connect(two_hosts[0])
     at_once = await client.send(f"mute {gate}", context=fresh, at_once=True)
     assert at_once.state in ("submitted", "working")
     assert at_once.said == [f"mute {gate}"]

@@ -61,7 +61,17 @@ async def test_an_impossible_context_id_is_refused(shared, connect, context):
     assert await shared.place.versions() == before
 
 
-HOSTILE = ["../../x", "..", "%2e%2e", "%2e%2e%2f%2e%2e%2fx", "a/../../b", "x" * 2000, "two\nlines", "nul\0", "context.json"]
+HOSTILE = [
+    "../../x",
+    "..",
+    "%2e%2e",
+    "%2e%2e%2f%2e%2e%2fx",
+    "a/../../b",
+    "x" * 2000,
+    "two\nlines",
+    "nul\0",
+    "context.json",
+]
 
 
 @pytest.mark.parametrize("binding", [JSONRPC_10, REST_10])

@@ -23,7 +23,12 @@ def environment(**more):
     """This process's environment without the settings that it may hold, and with the tests importable."""
     settings = ("A2A_GCS_", "STORAGE_EMULATOR_HOST", "PORT")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(settings)}
-    return {**inherited, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **more}
+    return {
+        **inherited,
+        "PYTHONPATH": f"{REPOSITORY / 'service'}{os.pathsep}{REPOSITORY}",
+        "PYTHONUNBUFFERED": "1",
+        **more,
+    }
 
 
 class CommandProcess:

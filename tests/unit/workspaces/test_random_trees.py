@@ -1,5 +1,6 @@
 """Any tree and any member survives the way out and back."""
-# ruff: noqa: PTH - names that are no UTF-8 need bytes
+# Names that are no UTF-8 need bytes.
+# ruff: noqa: PTH101, PTH102, PTH118, PTH119, PTH120, PTH123, PTH211
 
 import asyncio
 import gzip

@@ -1,5 +1,6 @@
 """Makes and compares directory trees, and makes archives that no honest program makes."""
-# ruff: noqa: PTH - names that are no UTF-8 need bytes
+# Names that are no UTF-8 need bytes.
+# ruff: noqa: PTH101, PTH115, PTH118, PTH123, PTH208
 
 import gzip
 import io

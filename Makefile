@@ -1,6 +1,8 @@
 # Everything is installed into .venv of this clone; a fresh machine needs Python >= 3.11 and make.
 SHELL := /bin/bash
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# The first that runs and is new enough; a version manager may put names on the PATH that do not run.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -13,7 +15,7 @@ help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("a2a-gcs needs Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
+	@test -n "$(PYTHON)" || { echo "a2a-gcs needs Python 3.11 or newer; name it with: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@

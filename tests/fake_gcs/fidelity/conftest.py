@@ -7,8 +7,8 @@ import os
 import pytest
 
 from fake_gcs.process import FakeGcs
+from tests.fake_gcs.fidelity import plain_gaps, testbench_gaps
 from tests.fake_gcs.fidelity.api import REAL, Api
-from tests.fake_gcs.fidelity.plain_gaps import GAPS
 
 REAL_BUCKET = os.environ.get("A2A_GCS_TEST_BUCKET")
 TESTBENCH = os.environ.get("TESTBENCH_URL")
@@ -17,12 +17,13 @@ KINDS = ["gateway", "plain", *(["real"] if REAL_BUCKET else []), *(["testbench"]
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if getattr(item, "callspec", None) is None or item.callspec.params.get("kind") != "plain":
-            continue
-        gaps = GAPS.get(item.path.name, ())
-        case = item.name.replace("[plain-", "[").replace("[plain]", "")
-        if case in gaps or item.originalname in gaps:
-            item.add_marker(pytest.mark.xfail(reason="fake-gcs-server has no such rule", strict=True))
+        kind = getattr(item, "callspec", None) and item.callspec.params.get("kind")
+        gaps = {"plain": plain_gaps.GAPS, "testbench": testbench_gaps.GAPS}.get(kind, {}).get(item.path.name, ())
+        case = item.name.replace(f"[{kind}-", "[").replace(f"[{kind}]", "")
+        gap = next((name for name in (case, getattr(item, "originalname", "")) if name in gaps), None)
+        if gap is not None:
+            reason = gaps[gap] if kind == "testbench" else "fake-gcs-server has no such rule"
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 @pytest.fixture(params=KINDS)

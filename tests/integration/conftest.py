@@ -42,19 +42,30 @@ def make_place(emulator, tmp_path_factory):
     return make
 
 
+def _starting(directory):
+    """A function that starts hosts over one place, all at a time, and the list that they are entered in."""
+    hosts, numbers = [], itertools.count(1)
+
+    def start(place, *, count=1, **settings):
+        new = []
+        for _ in range(count):
+            n = next(numbers)
+            new.append(HostProcess(place, log=directory / f"{n}.log", work_dir=directory / f"work-{n}", **settings))
+        hosts.extend(new)
+        for host in new:
+            host.launch()
+        ready = [host.ready() for host in new]
+        return ready[0] if count == 1 else ready
+
+    return start, hosts
+
+
 @pytest.fixture(scope="session")
 def start_host(tmp_path_factory):
-    """Starts hosts for the session and ends them with it."""
-    directory, hosts, numbers = tmp_path_factory.mktemp("hosts"), [], itertools.count(1)
-
-    def start(place, **settings):
-        n = next(numbers)
-        host = HostProcess(place, log=directory / f"{n}.log", work_dir=directory / f"work-{n}", **settings)
-        hosts.append(host)
-        return host.start()
-
+    """Starts hosts for the session and ends them with it; `count=2`: a list of two."""
+    start, started = _starting(tmp_path_factory.mktemp("hosts"))
     yield start
-    for host in hosts:
+    for host in started:
         host.kill()
 
 
@@ -80,8 +91,7 @@ def memory_host(tmp_path_factory):
 @pytest.fixture(scope="session")
 def two_hosts(start_host, make_place):
     """The scripted agent on two hosts over one bucket."""
-    place = make_place("gcs")
-    return start_host(place, agent=SCRIPTED), start_host(place, agent=SCRIPTED)
+    return start_host(make_place("gcs"), count=2, agent=SCRIPTED)
 
 
 @pytest.fixture(params=["gcs", "file", "memory"])
@@ -92,15 +102,8 @@ def shared(request):
 
 @pytest.fixture
 def hosts(tmp_path):
-    """Starts hosts that the test may kill; they end with it."""
-    started, numbers = [], itertools.count(1)
-
-    def start(place, **settings):
-        n = next(numbers)
-        host = HostProcess(place, log=tmp_path / f"host-{n}.log", work_dir=tmp_path / f"work-{n}", **settings)
-        started.append(host)
-        return host.start()
-
+    """Starts hosts that the test may kill; they end with it. `count=2`: a list of two."""
+    start, started = _starting(tmp_path)
     yield start
     for host in started:
         host.kill()

@@ -77,7 +77,7 @@ async def test_a_question_survives_kill(place, hosts, connect, fresh):
 
 async def test_killed_in_mid_run(place, hosts, connect, fresh, tmp_path):
     """kill -9 while a task runs: after the lease it is FAILED with what it had made, and its context is free."""
-    host, other = (hosts(place, agent=SCRIPTED, lease_seconds=LEASE) for _ in range(2))
+    host, other = hosts(place, count=2, agent=SCRIPTED, lease_seconds=LEASE)
     a, b = connect(host), connect(other)
     await a.send("hello", context=fresh)
     task = (await a.send(f"hold {tmp_path / 'never'}", context=fresh, at_once=True)).id
@@ -107,7 +107,7 @@ async def _accepted(client, context):
 
 async def test_stopped_in_mid_run_and_told_to_fail(place, hosts, connect, fresh, tmp_path):
     """SIGTERM with on_shutdown=fail: the task is terminal and its context free, with no lease to wait for."""
-    host, other = hosts(place, agent=SCRIPTED, on_shutdown="fail"), hosts(place, agent=SCRIPTED)
+    host, other = hosts(place, count=2, agent=SCRIPTED, on_shutdown="fail")
     b = connect(other)
     task = (await connect(host).send(f"hold {tmp_path / 'never'}", context=fresh, at_once=True)).id
     await until(lambda: _artifacts(b, task))
@@ -119,7 +119,7 @@ async def test_stopped_in_mid_run_and_told_to_fail(place, hosts, connect, fresh,
 
 async def test_stopped_in_mid_run(place, hosts, connect, fresh, tmp_path):
     """SIGTERM: the task is parked with its files, the context says so, and another host goes on with it."""
-    host, other = hosts(place, agent=SCRIPTED), hosts(place, agent=SCRIPTED)
+    host, other = hosts(place, count=2, agent=SCRIPTED)
     b = connect(other)
     task = (await connect(host).send(f"hold {tmp_path / 'never'}", context=fresh, at_once=True)).id
     await until(lambda: _artifacts(b, task))
@@ -137,7 +137,7 @@ async def test_stopped_in_mid_run(place, hosts, connect, fresh, tmp_path):
 
 async def test_a_host_that_was_suspended_past_its_lease_moves_nothing_backwards(place, hosts, connect, fresh, tmp_path):
     """While it slept its task was settled and the next one begun: awake again, it changes neither, and works on."""
-    host, other = (hosts(place, agent=SCRIPTED, lease_seconds=LEASE) for _ in range(2))
+    host, other = hosts(place, count=2, agent=SCRIPTED, lease_seconds=LEASE)
     a, b, ticks = connect(host), connect(other), tmp_path / "ticks"
     task = (await a.send(f"tick {ticks}", context=fresh, at_once=True)).id
     await until(ticks.exists)
@@ -176,7 +176,7 @@ async def _done(client, task):
 
 async def test_an_agent_that_blocks_the_event_loop_keeps_its_task(place, hosts, connect, fresh):
     """Longer than the lease, while another host looks at it all the time: the heartbeat has a thread of its own."""
-    host, other = (hosts(place, agent=SCRIPTED, lease_seconds=LEASE) for _ in range(2))
+    host, other = hosts(place, count=2, agent=SCRIPTED, lease_seconds=LEASE)
     a, b = connect(host), connect(other)
     answer = asyncio.create_task(a.send(f"block {LEASE + 2}", context=fresh))
     task = await until(lambda: _listed(b, fresh))

@@ -37,9 +37,10 @@ async def _ended(client, task):
     return read if read.state in ("completed", "failed", "canceled") else None
 
 
-@pytest.mark.parametrize(("binding", "there"), [(JSONRPC_10, 0), (JSONRPC_10, 1), (REST_10, 0), (REST_10, 1)])
-async def test_snapshot_and_rest_hold_every_chunk_once(two_hosts, connect, fresh, gate, binding, there):
+@pytest.mark.parametrize("over", [(JSONRPC_10, 0), (JSONRPC_10, 1), (REST_10, 0), (REST_10, 1)])
+async def test_snapshot_and_rest_hold_every_chunk_once(two_hosts, connect, fresh, gate, over):
     """A stream dropped half-way and taken up by subscribe, on this host or another, misses and repeats nothing."""
+    binding, there = over
     client, other = connect(two_hosts[0], binding), connect(two_hosts[there], binding)
     events = client.stream(f"drip {gate} 40", context=fresh)
     seen = []

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
@@ -46,8 +45,14 @@ class CommandProcess:
         self.log = Path(log)
         self.url = ""
         self._process = None
+        self._lines = queue.Queue()
 
     def start(self):
+        """Starts the command and returns when it listens."""
+        self.launch()
+        return self.ready()
+
+    def launch(self):
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [COMMAND, *self.arguments],
@@ -58,10 +63,12 @@ class CommandProcess:
                 env=environment(**self.env),
                 start_new_session=True,
             )
-        lines = queue.Queue()
-        threading.Thread(target=_follow, args=(self._process.stdout, lines), daemon=True).start()
+        self._lines = queue.Queue()
+        threading.Thread(target=_follow, args=(self._process.stdout, self._lines), daemon=True).start()
+
+    def ready(self):
         try:
-            line = lines.get(timeout=START_SECONDS)
+            line = self._lines.get(timeout=START_SECONDS)
         except queue.Empty:
             line = ""
         if not line.startswith(READY):
@@ -142,12 +149,3 @@ def _follow(stdout, lines):
         for line in stdout:
             lines.put(line)
     lines.put("")
-
-
-def until(condition, *, seconds=30.0, what="the condition"):
-    """Waits for a condition of another process; what it returns. For coroutines: `tests.support.waiting`."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"
-        time.sleep(0.05)
-    return value

@@ -60,8 +60,8 @@ def opened(path: bytes, status: os.stat_result, function: Callable[[bytes], T]) 
         os.chmod(path, stat.S_IMODE(status.st_mode))
 
 
-async def round_trip(source: Path, target: Path, store: MemoryStore | None = None) -> Restored:
-    snapshots = Snapshots(store or MemoryStore())
+async def round_trip(source: Path, target: Path, store: MemoryStore | None = None, **settings: object) -> Restored:
+    snapshots = Snapshots(store or MemoryStore(), **settings)
     saved = await snapshots.save(source, KEY, replaces=0)
     return await snapshots.restore(KEY, saved.pin, target)
 

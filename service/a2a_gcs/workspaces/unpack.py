@@ -78,7 +78,9 @@ def _unpack(root: int, reader: TarReader, meter: Meter, limits: Limits) -> Unpac
     extractor.run(reader)
     now = time.time_ns()
     tree = survey(root, limits)
-    recent = frozenset(entry.path for entry in tree.entries if young(entry.stamp.ctime, now))
+    recent = frozenset(
+        entry.path for entry in tree.entries if young(entry.stamp.ctime, now) and not stat.S_ISDIR(entry.stamp.mode)
+    )
     return Unpacked(meter.entries, tree, recent, extractor.places, reader.start)
 
 

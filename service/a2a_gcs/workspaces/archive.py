@@ -107,9 +107,13 @@ class PartWriter:
             self.cut()
 
     def content(self, data: bytes) -> None:
-        for start in range(0, len(data), CHUNK):
-            self._write(data[start : start + CHUNK])
-            if self._large and self._unpacked >= self._size:
+        start = 0
+        while start < len(data):
+            left = self._size - self._unpacked if self._large else CHUNK
+            run = data[start : start + min(left, CHUNK)]
+            self._write(run)
+            start += len(run)
+            if len(run) == left and self._large:
                 self.cut()
 
     def end_of_file(self, size: int) -> None:

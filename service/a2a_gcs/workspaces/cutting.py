@@ -32,9 +32,9 @@ class Unit:
     stop: int
 
 
-def part_size(total: int) -> int:
-    """The size to cut for, in bytes: a power of two, about 256 parts, 1 MiB at least and 8 MiB at most."""
-    size = MIN_PART
+def part_size(total: int, smallest: int = MIN_PART) -> int:
+    """The size to cut for, in bytes: about 256 parts, `smallest` doubled as often as that takes, 8 MiB at most."""
+    size = smallest
     while size < MAX_PART and total > size * _PARTS:
         size *= 2
     return size

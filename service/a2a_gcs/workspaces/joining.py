@@ -74,4 +74,3 @@ class Joiner:
                 continue
             except StoreError as error:
                 log.info("workspace.part_left", key=key, error=str(error))
-

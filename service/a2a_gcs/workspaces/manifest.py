@@ -76,7 +76,7 @@ class Span(NamedTuple):
 
     first: bytes
     last: bytes
-    count: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True)

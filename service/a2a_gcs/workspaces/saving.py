@@ -22,6 +22,7 @@ from a2a_gcs.workspaces.notes import Notes
 from a2a_gcs.workspaces.pack import Changed, Packer
 from a2a_gcs.workspaces.scanner import READABLE, Entry, Tree, scan
 
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """What went into the archive.
@@ -90,7 +91,7 @@ class Reading:
         return Packed(packer.stamps, packer.recent, whole, self.notes, name=digest.hexdigest())
 
     def parts(self, base: Baseline | None, size: int, outflow: Outflow[tuple[Part, bytes]]) -> Packed:
-        """Packs into parts of about `size` bytes what `base` has not; writes those that were made. Raises as `whole`."""
+        """Packs into parts what `base` has not, about `size` bytes each; writes those that were made. Raises as `whole`."""
         entries, meter = self._tree.entries, Meter(self._limits)
         writer = PartWriter(size, lambda part, data: outflow.write((part, data)), meter)
         packer = Packer(self._beneath, writer, meter, outflow.check)

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from a2a_gcs.errors import Conflict, Throttled, Unavailable
+from a2a_gcs.errors import Conflict, NotFound, Throttled, Unavailable
+from a2a_gcs.layout import TaskRef
 from a2a_gcs.objectstore.port import ObjectStore
 from a2a_gcs.records import Pin
 from a2a_gcs.workspaces.beneath import names_of, open_root
 from a2a_gcs.workspaces.bridge import in_thread, outlast
+from a2a_gcs.workspaces.cutting import MIN_PART
 from a2a_gcs.workspaces.download import Download, PartsUnusable
+from a2a_gcs.workspaces.earlier import completed
 from a2a_gcs.workspaces.errors import SnapshotUnstable, WorkspaceError
 from a2a_gcs.workspaces.ignore import CREDENTIALS, patterns
 from a2a_gcs.workspaces.joining import Joiner
@@ -24,7 +27,7 @@ from a2a_gcs.workspaces.manifest import Baseline
 from a2a_gcs.workspaces.pack import Changed
 from a2a_gcs.workspaces.removal import empty
 from a2a_gcs.workspaces.saving import Reading
-from a2a_gcs.workspaces.upload import Again, Stored, Upload
+from a2a_gcs.workspaces.upload import OWNER, Again, Stored, Upload
 
 WHOLE = 8 << 20
 """Bytes of content up to which a snapshot is one upload; larger ones are joined from parts (decision 0003)."""
@@ -84,6 +87,7 @@ class Snapshots:
         limits: Limits = Limits(),  # noqa: B008 - frozen
         ignore: Sequence[str] = CREDENTIALS,
         whole: int = WHOLE,
+        smallest_part: int = MIN_PART,
         pause: float = 1.0,
     ) -> None:
         """Prepares; nothing is read yet.
@@ -94,15 +98,17 @@ class Snapshots:
             ignore: Patterns in the syntax of .gitignore that never enter a snapshot; a
                 workspace adds its own in `.a2aignore`.
             whole: Bytes of content up to which a snapshot is one upload.
+            smallest_part: Bytes of content that parts are cut for at least.
             pause: Seconds before the first retry; each further one waits twice as long.
 
         Raises:
             ConfigError: A pattern is none.
         """
         self._store = store
-        self._limits = limits
+        self.limits = limits
         self._ignore = patterns(ignore)
         self._whole = whole
+        self._smallest_part = smallest_part
         self._pause = pause
         self._joiner = Joiner(store)
 
@@ -131,8 +137,16 @@ class Snapshots:
             WorkspaceError: A file cannot be read, or the directory is gone.
             StoreError: The store failed, in every try. If `ambiguous`, the archive may have been written.
         """
-        owner = owner or uuid.uuid4().hex
-        upload = Upload(self._store, key, replaces, base, owner, self._whole, self._joiner)
+        upload = Upload(
+            self._store,
+            key,
+            self._joiner,
+            replaces=replaces,
+            base=base,
+            owner=owner or uuid.uuid4().hex,
+            whole=self._whole,
+            smallest=self._smallest_part,
+        )
         for attempt in range(_TRIES):
             last = attempt == _TRIES - 1
             try:
@@ -154,7 +168,7 @@ class Snapshots:
         raise AssertionError
 
     async def _try(self, upload: Upload, directory: Path) -> Stored:
-        reading = Reading(directory, self._limits, self._ignore)
+        reading = Reading(directory, self.limits, self._ignore)
         try:
             return await upload.run(reading)
         finally:
@@ -188,17 +202,33 @@ class Snapshots:
             os.close(root)
         return Restored(len(known.stamps), known.size, known)
 
+    async def stored(self, key: str, owner: str) -> Pin | None:
+        """The archive as a claim has left it, whatever it was told of its saves; None if it wrote none.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        try:
+            info = await self._store.head(key)
+        except NotFound:
+            return None
+        return Pin(info.version, info.crc32c) if info.metadata.get(OWNER) == owner else None
+
+    async def completed(self, context_id: str) -> list[tuple[TaskRef, Pin]]:
+        """The snapshots of a context's completed tasks, the newest first. Raises StoreError."""
+        return await completed(self._store, context_id)
+
     async def check(self, key: str, pin: Pin) -> None:
         """Makes sure that the pinned archive is there. Raises SnapshotMissing, StoreError."""
-        await Download(self._store, key, pin, self._limits).find()
+        await Download(self._store, key, pin, self.limits).find()
 
     async def _fetch(self, key: str, pin: Pin, root: int) -> Baseline:
-        info = await Download(self._store, key, pin, self._limits).find()
+        info = await Download(self._store, key, pin, self.limits).find()
         try:
-            return await Download(self._store, key, pin, self._limits).parts(root, info)
+            return await Download(self._store, key, pin, self.limits).parts(root, info)
         except PartsUnusable:
             await _emptied(root)
-        return await Download(self._store, key, pin, self._limits).whole(root, info)
+        return await Download(self._store, key, pin, self.limits).whole(root, info)
 
     async def close(self) -> None:
         """Waits for what goes on behind the answers."""

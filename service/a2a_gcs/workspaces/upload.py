@@ -28,7 +28,8 @@ from a2a_gcs.workspaces.scanner import Tree
 CONTENT_TYPE = "application/gzip"
 TAIL = "tail"
 """Metadata name under which a composed archive names its last part."""
-_OWNER = "saved-by"
+OWNER = "saved-by"
+"""Metadata name of the claim that wrote an archive."""
 _WRITE = "save-id"
 _WAITING = 2
 _IN_FLIGHT = 4
@@ -55,23 +56,26 @@ class Upload:
     Args:
         store: Where the archive goes.
         key: Its object.
+        joiner: Joins parts.
         replaces: Generation that it may replace; 0: there must be none.
         base: What is known of the directory from an earlier archive.
         owner: Who saves: whatever carries this name was written by an earlier try, or an earlier save, of the same
             claim, and may be replaced.
         whole: Bytes of content up to which an archive is one upload.
-        joiner: Joins parts.
+        smallest: Bytes that parts are cut for at least.
     """
 
     def __init__(
         self,
         store: ObjectStore,
         key: str,
+        joiner: Joiner,
+        *,
         replaces: int,
         base: Baseline | None,
         owner: str,
         whole: int,
-        joiner: Joiner,
+        smallest: int,
     ) -> None:
         self._store = store
         self._key = key
@@ -79,6 +83,7 @@ class Upload:
         self._base = base
         self._owner = owner
         self._whole = whole
+        self._smallest = smallest
         self._joiner = joiner
         self._ambiguous = False
         self._there: set[str] = set(base.known) if base else set()
@@ -99,7 +104,7 @@ class Upload:
                 return self._stored(info, _as_it_was(self._base, tree, reading), self._base.tail)
         if tree.content <= self._whole:
             return await self._one(reading, tree)
-        return await self._parts(reading, part_size(tree.content))
+        return await self._parts(reading, part_size(tree.content, self._smallest))
 
     # ------------------------------------------------------------------ the three ways
 
@@ -239,13 +244,13 @@ class Upload:
         write = uuid.uuid4().hex
         mode: Mode = IfVersion(self._replaces) if self._replaces else IF_ABSENT
         try:
-            return await send(mode, {_OWNER: self._owner, _WRITE: write, **metadata})
+            return await send(mode, {OWNER: self._owner, _WRITE: write, **metadata})
         except (Conflict, Unavailable) as error:
             self._ambiguous |= error.ambiguous
             info = await self._head() if self._ambiguous or isinstance(error, Conflict) else None
             if info is not None and info.metadata.get(_WRITE) == write:
                 return info
-            if info is not None and info.metadata.get(_OWNER) == self._owner and info.version != self._replaces:
+            if info is not None and info.metadata.get(OWNER) == self._owner and info.version != self._replaces:
                 self._replaces = info.version
                 raise Again from error
             raise

@@ -91,7 +91,7 @@ class Reading:
         return Packed(packer.stamps, packer.recent, whole, self.notes, name=digest.hexdigest())
 
     def parts(self, base: Baseline | None, size: int, outflow: Outflow[tuple[Part, bytes]]) -> Packed:
-        """Packs into parts what `base` has not, about `size` bytes each; writes those that were made. Raises as `whole`."""
+        """Packs what `base` has not into parts of about `size` bytes, which are written. Raises as `whole`."""
         entries, meter = self._tree.entries, Meter(self._limits)
         writer = PartWriter(size, lambda part, data: outflow.write((part, data)), meter)
         packer = Packer(self._beneath, writer, meter, outflow.check)

@@ -1,4 +1,4 @@
-"""Snapshots in parts: what is uploaded, that the archive is the same as a full one, and what happens when steps fail."""
+"""Snapshots in parts: what is uploaded, that archives equal full ones, and what happens when steps fail."""
 
 import asyncio
 import dataclasses
@@ -32,6 +32,9 @@ SMALL = 2048
 
 def key(task):
     return f"contexts/c/{task}/workspace.tar.gz"
+
+
+PARTS = parts_prefix(key("a"))
 
 
 def in_parts(store, **options):
@@ -76,8 +79,12 @@ async def full(directory):
     return (await store.get(key("full"))).body
 
 
-def keys(store, prefix=parts_prefix(key("a"))):
-    return {name for name in store._objects if name.startswith(prefix)}
+def keys(store):
+    return {name for name in store._objects if name.startswith(PARTS)}
+
+
+def tar_extracts(archive, target):
+    subprocess.run(["tar", "xzf", "-", "-C", target], input=archive, check=True)
 
 
 # ---------------------------------------------------------------- what is uploaded
@@ -90,7 +97,7 @@ async def test_the_archive_is_one_plain_tar_gz(source, target, store):
     saved = await snapshots.save(source, key("a"), replaces=0)
     await snapshots.close()
     archive = (await store.get(key("a"))).body
-    subprocess.run(["tar", "xzf", "-", "-C", target], input=archive, check=True)
+    tar_extracts(archive, target)
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as members:
         assert len(members.getnames()) == saved.entries
     assert describe(target) == describe(source)
@@ -224,7 +231,7 @@ edits = st.lists(
 )
 
 
-def apply(root, edit):
+def apply(root, edit):  # noqa: C901 - one branch per edit
     what, n, size = edit
     files = sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink())
     name = root / f"d{n % 5}" / f"n{n}"
@@ -297,19 +304,20 @@ async def crash(_):
 
 
 WRITES = [
-    ("put", f"{parts_prefix(key('a'))}*", "before", 1),
-    ("put", f"{parts_prefix(key('a'))}*", "after", 1),
-    ("put", f"{parts_prefix(key('a'))}*", "before", 2),
-    ("put", f"{parts_prefix(key('a'))}*", "after", 2),
-    ("compose", f"{parts_prefix(key('a'))}*", "before", 1),
-    ("compose", f"{parts_prefix(key('a'))}*", "after", 2),
+    ("put", f"{PARTS}*", "before", 1),
+    ("put", f"{PARTS}*", "after", 1),
+    ("put", f"{PARTS}*", "before", 2),
+    ("put", f"{PARTS}*", "after", 2),
+    ("compose", f"{PARTS}*", "before", 1),
+    ("compose", f"{PARTS}*", "after", 2),
     ("compose", key("a"), "before", 1),
 ]
 
 
-@pytest.mark.parametrize(("op", "pattern", "when", "nth"), WRITES)
-async def test_a_crash_at_any_step_leaves_the_old_snapshot_whole(op, pattern, when, nth, source, tmp_path, no_tick):
+@pytest.mark.parametrize("step", WRITES)
+async def test_a_crash_at_any_step_leaves_the_old_snapshot_whole(step, source, tmp_path, no_tick):
     """Part, table, intermediate and final join: the old archive is where it was, and the next host can save."""
+    op, pattern, when, nth = step
     async with FaultyStore(MemoryStore()) as store:
         snapshots = in_parts(store)
         old = await snapshots.save(fill(source), key("a"), replaces=0)
@@ -478,7 +486,7 @@ async def test_a_restore_without_its_parts_reads_the_archive(which, how, source,
     elif how == "damaged":
         await store.put(bad, b"damaged", OVERWRITE)
     else:
-        other = (await store.get(sorted(keys(store) - {tail, bad})[0])).body
+        other = (await store.get(min(keys(store) - {tail, bad}))).body
         await store.put(bad, other, OVERWRITE)
     restored = await snapshots.restore(key("a"), saved.pin, target)
     assert describe(target) == describe(source)

@@ -7,7 +7,7 @@ Below a root:
     contexts/<ctx>/<task>/task.json         the A2A Task
     contexts/<ctx>/<task>/workspace.tar.gz  its workspace
     contexts/<ctx>/<task>/<n>.events.json   journal of a turn, n = turn * 10^6 + batch
-    contexts/<ctx>/parts/<sha256>.part      what large workspaces are composed of (decision 0003)
+    contexts/<ctx>/parts/<sha256>.part      what large workspaces are composed of (decision 0004)
     hosts/<host>.json                       heartbeat, at the bucket prefix instead of a root
 
 Ids are opaque text. A path segment keeps `[A-Za-z0-9_-]` and a `.` that does

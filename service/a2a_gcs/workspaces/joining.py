@@ -66,7 +66,7 @@ class Joiner:
         return await self._store.compose(key, sources, IF_ABSENT, content_type=content_type)
 
     async def _delete(self, keys: Sequence[str]) -> None:
-        """Best effort: what is left goes with the rule for old parts (decision 0003)."""
+        """Best effort: what is left goes with the rule for old parts (decision 0004)."""
         for key in keys:
             try:
                 await self._store.delete(key)

@@ -30,7 +30,7 @@ from a2a_gcs.workspaces.saving import Reading
 from a2a_gcs.workspaces.upload import OWNER, Again, Stored, Upload
 
 WHOLE = 8 << 20
-"""Bytes of content up to which a snapshot is one upload; larger ones are joined from parts (decision 0003)."""
+"""Bytes of content up to which a snapshot is one upload; larger ones are joined from parts (decision 0004)."""
 _TRIES = 4
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
 import tempfile
@@ -12,7 +13,10 @@ import structlog
 from a2a.types.a2a_pb2 import AgentCard
 
 from a2a_gcs.claims import ClaimTable
+from a2a_gcs.clock import boottime
 from a2a_gcs.errors import ConfigError, NotFound, StoreError
+from a2a_gcs.executors.command import CommandOptions
+from a2a_gcs.executors.command_process import Lease
 from a2a_gcs.executors.spec import load_agent
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.agent_card import build_card
@@ -77,7 +81,7 @@ class Services:
         self._background: list[asyncio.Task[None]] = []
         self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
         limits = Limits(max_bytes=settings.max_workspace_bytes, max_entries=settings.max_workspace_files)
-        agent = load_agent(settings.agent)
+        agent = load_agent(settings.agent, self._command_options())
         self.executor = WorkspacedExecutor(
             agent,
             self.table,
@@ -92,6 +96,22 @@ class Services:
         self.card: AgentCard = build_card(agent, settings.agent, origin(settings))
         self.handler = RequestHandler(self.executor, self.tasks, self.stream, self.ledger, self.table, self.card)
         self.drain = Drain(self.handler, self.table)
+
+    def _command_options(self) -> CommandOptions:
+        settings = self.settings
+        return CommandOptions(
+            self.workdirs,
+            Lease(self._agents_may_run_until, every=min(1.0, settings.lease_seconds / 12)),
+            os.environ,
+            pass_on=tuple(name.strip() for name in settings.command_env.split(",") if name.strip()),
+            home=settings.command_home,
+            max_output=settings.command_max_output,
+            grace=settings.command_grace_seconds,
+        )
+
+    def _agents_may_run_until(self) -> float:
+        """By the boot clock: at two thirds of the lease this host stops its agents, at three others take over."""
+        return boottime() + self.settings.lease_seconds * 5 / 6 - self.heartbeat.age
 
     async def start(self) -> None:
         """Reaches the bucket and makes the heartbeat durable. Raises ConfigError where the bucket cannot be used."""

@@ -24,7 +24,9 @@ class Settings(BaseSettings):
     store: Annotated[
         str, Field(description="Where everything is kept: memory, file:<dir> or gs://bucket[/prefix].")
     ] = "memory"
-    agent: Annotated[str, Field(description="The agent to host: demo or package.module:attribute.")] = "demo"
+    agent: Annotated[
+        str, Field(description="The agent to host: demo, command:PROGRAM or package.module:attribute.")
+    ] = "demo"
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8080
     work_dir: Annotated[
@@ -75,6 +77,27 @@ class Settings(BaseSettings):
         20 * 1024**3
     )
     max_workspace_files: Annotated[int, Field(gt=0, description="Most entries that a workspace may hold.")] = 1_000_000
+    command_env: Annotated[
+        str,
+        Field(
+            description="Further environment variables that a command agent gets, as names or patterns "
+            "such as OPENAI_*, separated by commas."
+        ),
+    ] = ""
+    command_home: Annotated[
+        Literal["tmp", "workspace"],
+        Field(
+            description="HOME of a command agent. tmp: an empty directory for each message. "
+            "workspace: .home in the workspace, which the next task finds again."
+        ),
+    ] = "tmp"
+    command_max_output: Annotated[
+        int,
+        Field(gt=0, description="Most bytes that a command agent may write to its output, and put into its outbox."),
+    ] = 16 * 1024**2
+    command_grace_seconds: Annotated[
+        float, Field(ge=0, description="What a command agent gets between TERM and KILL.")
+    ] = 5.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from a2a_gcs.cli.archives import Archive, TarGz
 from a2a_gcs.errors import ConfigError
 from a2a_gcs.host.logging import configure_logging
-from a2a_gcs.objectstore import InstrumentedStore, StoreStats, open_store
+from a2a_gcs.objectstore import InstrumentedStore, PrefixStore, StoreStats, open_store
 from a2a_gcs.objectstore.closing import closing
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ _READ = 1 << 20
 class Transfers:
     """An open store, and how much has come from it."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, root: str = "") -> None:
         """Raises ConfigError where there is nothing to read: a store in memory dies with its host."""
         if where == "memory":
             raise ConfigError("a store in memory is its host's alone; name another one with --store")
         configure_logging("warning")
         self._stats = StoreStats()
-        self.store: ObjectStore = InstrumentedStore(open_store(where), self._stats)
+        self.store: ObjectStore = _below(InstrumentedStore(open_store(where), self._stats), root)
         self._console = Console(stderr=True)
 
     async def __aenter__(self) -> Self:
@@ -89,6 +89,13 @@ class Transfers:
             file.close()
             raise
         return file
+
+
+def _below(store: ObjectStore, root: str) -> ObjectStore:
+    try:
+        return PrefixStore(store, root) if root.strip("/") else store
+    except ValueError as error:
+        raise ConfigError(f"--root {root}: {error}") from error
 
 
 def nothing() -> IO[bytes]:

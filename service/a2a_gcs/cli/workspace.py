@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from a2a_gcs.cli.archives import Archive, Entry, TarGz
     from a2a_gcs.cli.transfers import Transfers
     from a2a_gcs.cli.workspace_diff import Difference
+
+
+class Where(NamedTuple):
+    """A store, and the root below it."""
+
+    store: str
+    root: str
+
 
 workspace = typer.Typer(
     name="workspace", help="Look at the workspace of a task, from the store alone.", no_args_is_help=True
@@ -28,6 +36,12 @@ Store = Annotated[
     str,
     typer.Option(
         envvar="A2A_GCS_STORE", metavar="URI", help="Where the tasks are kept: file:<dir> or gs://bucket\\[/prefix]."
+    ),
+]
+Root = Annotated[
+    str,
+    typer.Option(
+        metavar="PATH", help="Root below the store, where several agents, tenants or owners have one: agents/writer."
     ),
 ]
 Task = Annotated[str, typer.Argument(metavar="TASK", help="Id of the task.")]
@@ -42,10 +56,11 @@ def ls(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Only this, and what is below it.")] = "",
     *,
     store: Store,
+    root: Root = "",
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each entry.")] = False,
 ) -> None:
     """List the files of a task: mode, size, time (UTC), path."""
-    asyncio.run(_ls(store, task, _inside(path), as_json=as_json))
+    asyncio.run(_ls(Where(store, root), task, _inside(path), as_json=as_json))
 
 
 @workspace.command()
@@ -54,9 +69,10 @@ def cat(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A file of the workspace.")],
     *,
     store: Store,
+    root: Root = "",
 ) -> None:
     """Print one file of a task."""
-    asyncio.run(_cat(store, task, _inside(path)))
+    asyncio.run(_cat(Where(store, root), task, _inside(path)))
 
 
 @workspace.command()
@@ -65,6 +81,7 @@ def pull(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put it: a new or empty directory.")],
     *,
     store: Store,
+    root: Root = "",
     max_bytes: Annotated[
         int, typer.Option(envvar="A2A_GCS_MAX_WORKSPACE_BYTES", min=1, help="Most bytes to unpack.")
     ] = 20 << 30,
@@ -73,7 +90,7 @@ def pull(
     ] = 1_000_000,
 ) -> None:
     """Unpack the workspace of a task into a directory; nothing outside of it is touched."""
-    asyncio.run(_pull(store, task, directory, max_bytes, max_files))
+    asyncio.run(_pull(Where(store, root), task, directory, max_bytes, max_files))
 
 
 @workspace.command()
@@ -85,16 +102,17 @@ def diff(
     ] = None,
     *,
     store: Store,
+    root: Root = "",
     summary: Annotated[bool, typer.Option("--stat", help="One line for each file instead of its lines.")] = False,
 ) -> None:
     """Show what a task changed: against the workspace that it started from, or from TASK to TASK_B."""
-    asyncio.run(_diff(store, task, other, summary=summary))
+    asyncio.run(_diff(Where(store, root), task, other, summary=summary))
 
 
-async def _ls(store: str, task: str, path: str, *, as_json: bool) -> None:
+async def _ls(where: Where, task: str, path: str, *, as_json: bool) -> None:
     from a2a_gcs.cli.transfers import Transfers  # noqa: PLC0415  # imports a storage client
 
-    async with Transfers(store) as transfers:
+    async with Transfers(where.store, where.root) as transfers:
         archive = await _archive(transfers, task)
         found = not path
         async with transfers.members(archive) as members:
@@ -106,11 +124,11 @@ async def _ls(store: str, task: str, path: str, *, as_json: bool) -> None:
         raise _not_in(path, task)
 
 
-async def _cat(store: str, task: str, path: str) -> None:
+async def _cat(where: Where, task: str, path: str) -> None:
     from a2a_gcs.cli.errors import CommandFailed  # noqa: PLC0415
     from a2a_gcs.cli.transfers import Transfers  # noqa: PLC0415
 
-    async with Transfers(store) as transfers:
+    async with Transfers(where.store, where.root) as transfers:
         archive = await _archive(transfers, task)
         wanted = path
         for _ in range(_MOST_LINKS):
@@ -146,12 +164,12 @@ async def _print(members: "TarGz", path: str, task: str) -> str | None:
     raise _not_in(path, task)
 
 
-async def _pull(store: str, task: str, directory: Path, max_bytes: int, max_files: int) -> None:
+async def _pull(where: Where, task: str, directory: Path, max_bytes: int, max_files: int) -> None:
     from a2a_gcs.cli.transfers import Transfers  # noqa: PLC0415
     from a2a_gcs.workspaces.limits import Limits  # noqa: PLC0415
     from a2a_gcs.workspaces.snapshots import Snapshots  # noqa: PLC0415
 
-    async with Transfers(store) as transfers:
+    async with Transfers(where.store, where.root) as transfers:
         archive = await _archive(transfers, task)
         snapshots = Snapshots(transfers.store, limits=Limits(max_bytes=max_bytes, max_entries=max_files))
         with _destination(directory):
@@ -179,11 +197,11 @@ def _destination(directory: Path) -> Iterator[None]:
         raise
 
 
-async def _diff(store: str, task: str, other: str | None, *, summary: bool) -> None:
+async def _diff(where: Where, task: str, other: str | None, *, summary: bool) -> None:
     from a2a_gcs.cli.archives import find_base  # noqa: PLC0415
     from a2a_gcs.cli.transfers import Transfers  # noqa: PLC0415
 
-    async with Transfers(store) as transfers:
+    async with Transfers(where.store, where.root) as transfers:
         first = await _archive(transfers, task)
         if other is not None:
             before: Archive | None = first

@@ -24,7 +24,8 @@ MAX_HANDED_OUT = 100
 
 _LONGEST_NAME = 150  # bytes; a file system takes 255
 _LONGEST_SUFFIX = 20
-_UNFIT = re.compile(r"[\x00-\x1f\x7f/\\]+")
+_SEPARATORS = re.compile(r"[/\\]+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -106,7 +107,8 @@ def _named_files(message: Message) -> Iterator[tuple[str, Part]]:
 
 def safe_name(given: str) -> str:
     """The last part of a file name as a client gave it, fit for every directory; empty if nothing is left."""
-    name = _UNFIT.sub("/", given).rstrip("/").rpartition("/")[2].strip(" ").lstrip(".-")
+    name = _SEPARATORS.sub("/", given).rstrip("/").rpartition("/")[2]
+    name = _CONTROLS.sub("_", name).strip(" ").lstrip(".-")
     stem, suffix = _split(name)
     room = _LONGEST_NAME - len(suffix.encode())
     return stem.encode()[:room].decode("utf-8", "ignore") + suffix

@@ -50,8 +50,7 @@ class Lines:
         """Whole lines, and of a line that is longer than a piece what fills pieces."""
         self._held += self._decoder.decode(data)
         end = self._held.rfind("\n") + 1
-        if len(self._held) - end >= self._longest:
-            end = len(self._held)
+        end += (len(self._held) - end) // self._longest * self._longest
         whole, self._held = self._held[:end], self._held[end:]
         while whole:
             cut = whole.rfind("\n", 0, self._longest) + 1 if len(whole) > self._longest else len(whole)

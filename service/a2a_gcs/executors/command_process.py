@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.executors import command_supervisor
@@ -78,7 +78,7 @@ class Program:
     ) -> None:
         self.stdout, self.stderr = stdout, stderr
         self._supervisor = supervisor
-        self._link: socket.socket | None = None
+        self._orders: IO[bytes] | None = None
         self._stopping = False
         self._end: asyncio.Task[Ended] | None = None
 
@@ -89,23 +89,22 @@ class Program:
 
     def stop(self) -> None:
         """TERM to everything, KILL after the grace; when this is repeated, KILL at once."""
-        self._tell(b"kill\n" if self._stopping else b"stop\n")
+        self._order(b"kill\n" if self._stopping else b"stop\n")
         self._stopping = True
 
     @contextlib.asynccontextmanager
-    async def linked(self, link: socket.socket, lease: Lease) -> AsyncIterator[None]:
+    async def ordered(self, orders: IO[bytes], reports: asyncio.StreamReader, lease: Lease) -> AsyncIterator[None]:
         """Beats until the end of the `async with`, which kills what still runs."""
-        self._link = link
-        reports, writer = await asyncio.open_connection(sock=link)
+        self._orders = orders
         self._end = asyncio.create_task(self._outcome(reports), name="command-end")
         try:
-            with _beating(lambda: self._tell(f"until {lease.until():.3f}\n".encode()), lease.every):
+            with _beating(lambda: self._order(f"until {lease.until():.3f}\n".encode()), lease.every):
                 yield
         finally:
             self._stopping = True
-            self._tell(b"kill\n")
+            self._order(b"kill\n")
             await _outlast(self._end)
-            writer.close()
+            self._orders = None
 
     async def _outcome(self, reports: asyncio.StreamReader) -> Ended:
         report = await reports.read()  # to its end, which is the supervisor's
@@ -117,10 +116,10 @@ class Program:
             raise NotStarted(str(outcome["error"]))
         return Ended(outcome.get("code"), outcome.get("signal", 0), outcome.get("left", 0))
 
-    def _tell(self, line: bytes) -> None:
-        if self._link is not None:
+    def _order(self, line: bytes) -> None:
+        if self._orders is not None:
             with contextlib.suppress(OSError):  # it has ended, or does not read: then silence will do
-                self._link.send(line)
+                self._orders.write(line)
 
 
 @contextlib.asynccontextmanager
@@ -146,32 +145,55 @@ async def running(
     Raises:
         NotStarted: The operating system refuses the arguments. What is wrong with the program itself, `ended` tells.
     """
-    link, other = socket.socketpair()
-    with link, other, (stdin or Path(os.devnull)).open("rb") as given:
+    with _Pipe() as orders, _Pipe() as report, (stdin or Path(os.devnull)).open("rb") as given:
+        passed = [orders.out.fileno(), report.into.fileno()]
         try:
-            supervisor = subprocess.Popen(  # noqa: ASYNC220, S603 - what the operator of the host has named; it does not wait
-                _supervised(argv, other.fileno(), grace),
+            supervisor = subprocess.Popen(  # noqa: ASYNC220, S603 - what the host's operator named; it does not wait
+                [sys.executable, "-I", "-S", command_supervisor.__file__, *map(str, passed), str(grace), *argv],
                 cwd=directory,
                 env=environment,
                 stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                pass_fds=[other.fileno()],
+                pass_fds=passed,
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-            raise NotStarted(reason) from error
-        other.close()
-        async with _reading(supervisor.stdout) as stdout, _reading(supervisor.stderr) as stderr:
+            raise NotStarted(_reason(error)) from error
+        orders.out.close()
+        report.into.close()
+        async with (
+            _reading(supervisor.stdout) as stdout,
+            _reading(supervisor.stderr) as stderr,
+            _reading(report.out) as reports,
+        ):
             program = Program(supervisor, stdout, stderr)
-            async with program.linked(link, lease):
+            async with program.ordered(orders.into, reports, lease):
                 yield program
 
 
-def _supervised(argv: Sequence[str], link: int, grace: float) -> list[str]:
-    return [sys.executable, "-I", "-S", command_supervisor.__file__, str(link), str(grace), *argv]
+class _Pipe:
+    """A pipe with its two ends as files without buffers."""
+
+    def __init__(self) -> None:
+        out, into = os.pipe()
+        os.set_blocking(into, False)
+        self.out, self.into = open(out, "rb", buffering=0), open(into, "wb", buffering=0)  # noqa: PTH123, SIM115
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.out.close()
+        self.into.close()
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if not isinstance(error, OSError) or not error.errno:
+        return str(error)
+    hint = "; a long message needs {message_file} or standard input" if error.errno == errno.E2BIG else ""
+    return f"{os.strerror(error.errno)}{hint}"
 
 
 @contextlib.asynccontextmanager

@@ -1,17 +1,17 @@
 """Stands between the host and one program: ends it, with everything that it started, when the host says so or is gone.
 
-    python -I -S command_supervisor.py SOCKET GRACE PROGRAM ARGUMENT...
+    python -I -S command_supervisor.py ORDERS REPORT GRACE PROGRAM ARGUMENT...
 
-Run as a script of its own, so it imports the standard library alone. SOCKET is
-the number of a descriptor whose other end only the host holds. Lines from it:
+Run as a script of its own, so it imports the standard library alone. ORDERS and
+REPORT are descriptors of two pipes whose other ends only the host holds. Orders:
 
     until <seconds>   the host may work until then, by this machine's boot clock; later the program is killed
     stop              TERM to everything, KILL after GRACE seconds
     kill              KILL to everything
 
-The end of the stream means that the host is dead, however it died: KILL. What
-falls silent, because it is suspended, ends by its last `until`. One line of
-JSON goes back when nothing that the program started is left:
+The end of the orders means that the host is dead, however it died: KILL. A host
+that falls silent, as it is suspended, ends by its last `until`. The report is
+one line of JSON, written when nothing that the program started is left:
 
     {"code": 3}  {"signal": 9}  {"error": "...", "errno": 2}      with "left": n if n processes could not be ended
 
@@ -29,7 +29,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -159,8 +158,8 @@ def _send(pid: int, number: signal.Signals) -> None:
 class Supervisor:
     """Follows the host's lines and the children's ends until nothing is left."""
 
-    def __init__(self, host: socket.socket, grace: float) -> None:
-        self._host: socket.socket | None = host
+    def __init__(self, orders: int, grace: float) -> None:
+        self._orders: int | None = orders
         self._grace = grace
         self._unread = b""
         self._until = float("inf")
@@ -169,7 +168,7 @@ class Supervisor:
         self._stopping = False
 
     def run(self, family: Family, wake: int) -> dict[str, int]:
-        """Returns what goes back to the host; `wake` is readable when a child has ended."""
+        """Returns the report; `wake` is readable when a child has ended."""
         while True:
             family.reap()
             if family.empty or now() >= self._give_up_at:
@@ -186,17 +185,16 @@ class Supervisor:
     def _wait(self, wake: int, family: Family) -> None:
         looks = self._give_up_at < float("inf") or (self._stopping and not LINUX)
         seconds = LOOK_EVERY_SECONDS if looks else max(0.0, min(self._until, self._kill_at, now() + 60.0) - now())
-        host = self._host.fileno() if self._host is not None else wake
-        ready, _, _ = select.select({wake, host}, [], [], seconds)
+        ready, _, _ = select.select([wake, *([] if self._orders is None else [self._orders])], [], [], seconds)
         if wake in ready:
             os.read(wake, 4096)
-        if self._host is not None and host in ready:
-            self._listen(self._host, family)
+        if self._orders in ready:
+            self._listen(self._orders, family)
 
-    def _listen(self, host: socket.socket, family: Family) -> None:
-        data = _received(host)
+    def _listen(self, orders: int, family: Family) -> None:
+        data = os.read(orders, 4096)
         if not data:
-            self._host = None
+            self._orders = None
             self._kill(family)
             return
         *lines, self._unread = (self._unread + data).split(b"\n")
@@ -223,17 +221,9 @@ class Supervisor:
         family.kill()
 
 
-def _received(host: socket.socket) -> bytes:
-    try:
-        return host.recv(4096)
-    except ConnectionError:
-        return b""
-
-
 def main(arguments: Sequence[str]) -> None:
     """Runs one program to its end; this process ends after everything that the program started."""
-    number, grace, *program = arguments
-    host = socket.socket(fileno=int(number))
+    orders, report, grace, *program = arguments
     for deaf in _DEAF_TO:
         signal.signal(deaf, lambda *_: None)  # a handler, as an ignored signal would stay ignored in the program
     read_end, write_end = os.pipe()
@@ -243,17 +233,17 @@ def main(arguments: Sequence[str]) -> None:
     try:
         family = Family(program)
     except OSError as error:
-        _report(host, {"error": error.strerror or str(error), "errno": error.errno or 0})
+        _report(int(report), {"error": error.strerror or str(error), "errno": error.errno or 0})
         return
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # the program's own ends alone keep its pipes open
         os.dup2(nothing, stream)
-    _report(host, Supervisor(host, float(grace)).run(family, read_end))
+    _report(int(report), Supervisor(int(orders), float(grace)).run(family, read_end))
 
 
-def _report(host: socket.socket, outcome: object) -> None:
+def _report(report: int, outcome: object) -> None:
     with contextlib.suppress(OSError):  # the host is gone
-        host.sendall(json.dumps(outcome).encode() + b"\n")
+        os.write(report, json.dumps(outcome).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -195,13 +195,20 @@ def _unified(before: str, after: str, old: str | None, new: str | None) -> Itera
     lines = difflib.unified_diff(
         _lines(before),
         _lines(after),
-        f"a/{old}" if old is not None else "/dev/null",
-        f"b/{new}" if new is not None else "/dev/null",
+        _side("a", old),
+        _side("b", new),
     )
     for line in lines:
         yield line.removesuffix("\n")
         if not line.endswith("\n"):
             yield "\\ No newline at end of file"
+
+
+def _side(letter: str, name: str | None) -> str:
+    """A name in a header; patch takes one with a space only if a tab ends it."""
+    if name is None:
+        return "/dev/null"
+    return f"{letter}/{name}\t" if " " in name else f"{letter}/{name}"
 
 
 def _lines(text: str) -> list[str]:

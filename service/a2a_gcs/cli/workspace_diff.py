@@ -157,6 +157,8 @@ async def _extract(members: TarGz, wanted: Mapping[int, str], scratch: Path, sid
     for number, path in wanted.items():
         numbers.setdefault(path, []).append(number)
     async for entry in members:
+        if not numbers:
+            return
         if entry.path not in numbers:
             continue
         first, *others = (scratch / f"{number}-{side}" for number in numbers.pop(entry.path))

@@ -466,7 +466,7 @@ def test_an_archive_of_several_gzip_members_is_read():
 WHOLE = archive({"a": os.urandom(5000)})
 
 
-@pytest.mark.parametrize("body", [b"", WHOLE[:10], WHOLE[:3000], gzip.compress(gzip.decompress(WHOLE)[:5632])])
+@pytest.mark.parametrize("body", [b"", WHOLE[:10], WHOLE[:3000], gzip.compress(gzip.decompress(WHOLE)[:5632])], ids=len)
 def test_a_truncated_archive_is_not_a_short_one(body):
     """Wherever it breaks off, in the compressed stream or in what was compressed."""
     with pytest.raises(CommandFailed, match="it is truncated"):
@@ -480,6 +480,7 @@ def test_a_truncated_archive_is_not_a_short_one(body):
         (gzip.compress(b"no tar" * 200), "damaged header"),
         (archive({"a": b""}, pax_headers={"comment": "x" * (2 << 20)}), "an extended header of 2,097"),
     ],
+    ids=["no-gzip", "no-tar", "header"],
 )
 def test_a_damaged_archive_is_an_error(body, says):
     """Not an empty workspace, and no memory for what a header claims."""

@@ -36,7 +36,7 @@ def serve(
             envvar="A2A_GCS_AGENT",
             show_default="demo",
             metavar="SPEC",
-            help="The agent to host: demo or package.module:attribute.",
+            help="The agent to host: demo, command:PROGRAM or package.module:attribute.",
         ),
     ] = None,
     host: Annotated[

@@ -28,7 +28,7 @@ class AgentSettings(BaseModel):
     name: Annotated[
         str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", description="Names the agent and its root.")
     ]
-    agent: Annotated[str, Field(description="The agent: demo or package.module:attribute.")]
+    agent: Annotated[str, Field(description="The agent: demo, command:PROGRAM or package.module:attribute.")]
     path: Annotated[
         str, Field(pattern=r"^(/[A-Za-z0-9_-]+)*$", description="Where its routes begin; default: /<name>.")
     ] = ""
@@ -47,7 +47,9 @@ class Settings(BaseSettings):
     store: Annotated[
         str, Field(description="Where everything is kept: memory, file:<dir> or gs://bucket[/prefix].")
     ] = "memory"
-    agent: Annotated[str, Field(description="The agent to host: demo or package.module:attribute.")] = "demo"
+    agent: Annotated[
+        str, Field(description="The agent to host: demo, command:PROGRAM or package.module:attribute.")
+    ] = "demo"
     agents: Annotated[
         tuple[AgentSettings, ...],
         Field(description="Several agents in place of one, as [[agents]] tables of the configuration file."),
@@ -102,6 +104,27 @@ class Settings(BaseSettings):
         20 * 1024**3
     )
     max_workspace_files: Annotated[int, Field(gt=0, description="Most entries that a workspace may hold.")] = 1_000_000
+    command_env: Annotated[
+        str,
+        Field(
+            description="Further environment variables that a command agent gets, as names or patterns "
+            "such as OPENAI_*, separated by commas."
+        ),
+    ] = ""
+    command_home: Annotated[
+        Literal["tmp", "workspace"],
+        Field(
+            description="HOME of a command agent. tmp: an empty directory for each message. "
+            "workspace: .home in the workspace, which the next task finds again."
+        ),
+    ] = "tmp"
+    command_max_output: Annotated[
+        int,
+        Field(gt=0, description="Most bytes that a command agent may write to its output, and put into its outbox."),
+    ] = 16 * 1024**2
+    command_grace_seconds: Annotated[
+        float, Field(ge=0, description="What a command agent gets between TERM and KILL.")
+    ] = 5.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+import structlog
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.routes.fastapi_routes import add_a2a_routes_to_fastapi
 from fastapi import FastAPI
@@ -14,10 +15,15 @@ from fastapi.responses import JSONResponse
 from starlette.routing import Mount
 
 from a2a_gcs.errors import StoreError
+from a2a_gcs.host.agent_card import declare_security
+from a2a_gcs.host.auth import open_authenticator
+from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.prompt_errors import with_prompt_errors
 from a2a_gcs.host.services import Services
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.objectstore import ObjectStore
+
+log = structlog.get_logger(__name__)
 
 _READY_WITHIN_SECONDS = 3.0
 
@@ -33,6 +39,8 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         ConfigError: The agent or the store cannot be what the settings say.
     """
     services = Services(settings, store)
+    declare_security(services.card, settings)
+    authenticator = open_authenticator(settings)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -41,10 +49,15 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
             yield
         finally:
             await services.close()
+            if authenticator is not None:
+                await authenticator.aclose()
 
     app = FastAPI(title=services.card.name, version=version("a2a-gcs"), lifespan=lifespan)
     app.state.services = services
     app.state.drain = services.drain.run
+    app.state.authenticator = authenticator
+    if authenticator is not None:
+        app.add_middleware(AuthMiddleware, authenticator=authenticator)
     _add_probes(app, services)
     add_a2a_routes_to_fastapi(
         app,
@@ -67,10 +80,12 @@ def _add_probes(app: FastAPI, services: Services) -> None:
 
     @app.get("/ready", tags=["probes"])
     async def ready() -> JSONResponse:
-        """The bucket is reachable and the heartbeat is fresh."""
+        """The bucket is reachable and the heartbeat is fresh; with authentication, why not is in the log alone."""
         problem = await _problem(services)
         if problem:
-            return JSONResponse({"status": "not ready", "reason": problem}, status_code=503)
+            log.warning("host.not_ready", reason=problem)
+            told = {} if services.settings.auth != "none" else {"reason": problem}
+            return JSONResponse({"status": "not ready", **told}, status_code=503)
         return JSONResponse({"status": "ready"})
 
 

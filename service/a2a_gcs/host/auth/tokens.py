@@ -61,8 +61,8 @@ def parse_tokens(text: str) -> tuple[Entry, ...]:
 
 
 def _entry(line: str, number: int) -> Entry:
-    name, _, secret = line.partition(":")
-    if not _NAME.fullmatch(name):
+    name, colon, secret = line.partition(":")
+    if not colon or not _NAME.fullmatch(name):
         raise ConfigError(f"tokens, line {number}: write name:token; names hold letters, digits and . _ @ + -")
     if digest := _DIGEST.fullmatch(secret):
         return Entry(name, bytes.fromhex(digest[1]))

@@ -130,7 +130,7 @@ async def test_cloud_run_iam_believes_what_cloud_run_has_checked(open_host):
 @pytest.mark.parametrize(
     "forged",
     [
-        lambda: {},
+        dict,
         lambda: PLAIN,
         lambda: authorization(RSA.sign(claims(iss=GOOGLE))),
         lambda: authorization(jwt.encode(claims(iss=GOOGLE), None, "none")),

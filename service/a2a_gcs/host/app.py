@@ -7,18 +7,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+import structlog
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.routes.fastapi_routes import add_a2a_routes_to_fastapi
+from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from a2a_gcs.errors import StoreError
+from a2a_gcs.host.agent_card import declare_security
+from a2a_gcs.host.auth import open_authenticator
+from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.prompt_errors import with_prompt_errors
 from a2a_gcs.host.roots import RootedHandler
 from a2a_gcs.host.services import Services
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.host.stack import HostedAgent
 from a2a_gcs.objectstore import ObjectStore
+
+log = structlog.get_logger(__name__)
 
 _READY_WITHIN_SECONDS = 3.0
 
@@ -34,6 +41,9 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         ConfigError: The agent or the store cannot be what the settings say.
     """
     services = Services(settings, store)
+    for agent in services.agents:
+        declare_security(agent.card, settings)
+    authenticator = open_authenticator(settings)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -42,10 +52,16 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
             yield
         finally:
             await services.close()
+            if authenticator is not None:
+                await authenticator.aclose()
 
     app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=lifespan)
     app.state.services = services
     app.state.drain = services.drain.run
+    app.state.authenticator = authenticator
+    if authenticator is not None:
+        cards = [f"{agent.path}{AGENT_CARD_WELL_KNOWN_PATH}" for agent in services.agents]
+        app.add_middleware(AuthMiddleware, authenticator=authenticator, cards=cards)
     _add_probes(app, services)
     for agent in services.agents:
         place = app if not agent.path else FastAPI(title=agent.card.name, version=agent.card.version)
@@ -77,10 +93,12 @@ def _add_probes(app: FastAPI, services: Services) -> None:
 
     @app.get("/ready", tags=["probes"])
     async def ready() -> JSONResponse:
-        """The bucket is reachable and the heartbeat is fresh."""
+        """The bucket is reachable and the heartbeat is fresh; with authentication, why not is in the log alone."""
         problem = await _problem(services)
         if problem:
-            return JSONResponse({"status": "not ready", "reason": problem}, status_code=503)
+            log.warning("host.not_ready", reason=problem)
+            told = {} if services.settings.auth != "none" else {"reason": problem}
+            return JSONResponse({"status": "not ready", **told}, status_code=503)
         return JSONResponse({"status": "ready"})
 
 

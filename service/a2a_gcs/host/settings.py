@@ -5,12 +5,14 @@ Defaults are safe for a laptop: memory store, demo agent, loopback only.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, model_validator
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from a2a_gcs.errors import ConfigError
@@ -18,6 +20,30 @@ from a2a_gcs.errors import ConfigError
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HOST_LEASE_SECONDS = 30
 """After this long without a renewed heartbeat others take over a host's tasks (DESIGN 4)."""
+
+_NEEDED = {"oidc": ("auth_issuer", "auth_audience"), "google": ("auth_audience",), "iap": ("auth_audience",)}
+_TAKEN = {
+    "tokens": ("tokens", "tokens_file"),
+    "oidc": ("auth_issuer", "auth_audience", "auth_jwks_url"),
+    "google": ("auth_audience", "auth_jwks_url"),
+    "iap": ("auth_audience", "auth_jwks_url"),
+    "cloud-run-iam": ("auth_audience",),
+}
+"""By mode of authentication: what it cannot do without, and what it reads. Another mode's is taken for a mistake."""
+
+
+def listed(value: str | None) -> tuple[str, ...]:
+    """The items of a setting that may have several, with commas between."""
+    return tuple(item.strip() for item in (value or "").split(",") if item.strip())
+
+
+def may_be_asked(url: str) -> bool:
+    """Keys may come from there: over https, or from this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK))
 
 
 class AgentSettings(BaseModel):
@@ -65,6 +91,36 @@ class Settings(BaseSettings):
     allow_unauthenticated: Annotated[
         bool, Field(description="Listen beyond loopback without authentication, as something in front does it.")
     ] = False
+    auth: Annotated[
+        Literal["none", "tokens", "oidc", "google", "iap", "cloud-run-iam"],
+        Field(
+            description="How callers prove who they are. tokens: static bearer tokens. oidc: JWTs of an issuer. "
+            "google: Google ID tokens. iap: the signed assertion of Identity-Aware Proxy. "
+            "cloud-run-iam: tokens that Cloud Run has checked."
+        ),
+    ] = "none"
+    tokens_file: Annotated[
+        Path | None, Field(description="tokens: file with a name:token a line, read again when it changes.")
+    ] = None
+    tokens: Annotated[
+        SecretStr | None, Field(description="tokens: the same lines as a value, with commas or line ends between.")
+    ] = None
+    auth_issuer: Annotated[str | None, Field(description="oidc: the issuer, to the letter of the iss claim.")] = None
+    auth_audience: Annotated[
+        str | None, Field(description="oidc, google, iap: accepted values of the aud claim, with commas between.")
+    ] = None
+    auth_jwks_url: Annotated[
+        str | None, Field(description="oidc, google, iap: where the issuer's keys are; default: where it says.")
+    ] = None
+    auth_owner_claim: Annotated[
+        str, Field(min_length=1, description="Claim that names the owner: sub, or email where it is verified.")
+    ] = "sub"
+    auth_algorithms: Annotated[str, Field(description="oidc: accepted signature algorithms, with commas between.")] = (
+        "RS256,ES256"
+    )
+    auth_leeway_seconds: Annotated[
+        int, Field(ge=0, le=300, description="How far the issuer's clock may be from ours.")
+    ] = 30
     answers: Annotated[
         Literal["task", "message"],
         Field(
@@ -141,17 +197,39 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _loopback_unless_allowed(self) -> Self:
-        if self.host not in LOOPBACK and not self.allow_unauthenticated:
+        if self.host in LOOPBACK:
+            return self
+        if self.auth == "none" and not self.allow_unauthenticated:
             raise ValueError(
                 f"host {self.host} is reachable from outside and there is no authentication; "
-                "listen on 127.0.0.1, or set allow_unauthenticated if something in front checks callers"
+                "listen on 127.0.0.1, choose one with --auth, "
+                "or set allow_unauthenticated if something in front checks callers"
             )
+        if self.auth == "cloud-run-iam" and not os.environ.get("K_SERVICE"):
+            raise ValueError(
+                "auth cloud-run-iam trusts whatever reaches this port; it is for Cloud Run, which sets K_SERVICE"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _auth_is_complete(self) -> Self:
+        given = {name for names in _TAKEN.values() for name in names if getattr(self, name) is not None}
+        taken = set(_TAKEN.get(self.auth, ()))
+        if unread := sorted(given - taken):
+            raise ValueError(f"{unread[0]} is set but auth {self.auth} does not read it; which is meant?")
+        if self.auth == "tokens" and len(given) != 1:
+            raise ValueError("auth tokens needs either tokens_file or tokens")
+        if missing := [name for name in _NEEDED.get(self.auth, ()) if not listed(getattr(self, name))]:
+            raise ValueError(f"auth {self.auth} needs {missing[0]}")
+        for name in ("auth_issuer", "auth_jwks_url"):
+            if (url := getattr(self, name)) is not None and not may_be_asked(url):
+                raise ValueError(f"{name} has to begin with https://, not be {url}")
         return self
 
     @property
     def authenticated(self) -> bool:
         """Whether callers are known, so that each has a root of its own."""
-        return False
+        return self.auth != "none"
 
     def one_agent(self) -> AgentSettings:
         """The settings of the only agent, where no configuration file names several."""

@@ -1,0 +1,412 @@
+"""Directed scenarios: each brings two hosts to the moment at which one rule of the protocol counts.
+
+Every one of them passes on the product, and leaves a trace without a violation. What a broken host does in
+it shows in the trace, or fails an assertion here where only a deadline can tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from tests.chaos.clients import state_of, task_of
+from tests.support.waiting import until
+
+SOON = 30.0
+CANCEL_SECONDS = 2.0
+"""DESIGN: a cancel takes effect within 2 s, wherever the task runs; a busy machine adds its own."""
+BUSY = 4.0
+
+
+def background(work):
+    """Runs a call beside the scenario."""
+    return asyncio.create_task(work)
+
+
+async def started(world, host, text, context, **options):
+    """A task whose agent is at work; its id."""
+    call = await world.clients.send(host, text, context=context, at_once=True, **options)
+    task = task_of(call)
+    assert task, f"it was not accepted: {call}"
+    await until(lambda: [e for e in world.agent_log() if e["task"] == task], what="the agent's start")
+    return task
+
+
+async def accepted(world, host, context, text="work 1", seconds=None):
+    """Sends until a new task is accepted; its id. The limit is I6's."""
+    limit = seconds or 2 * world.lease + 15
+    deadline = time.monotonic() + limit
+    while True:
+        call = await world.clients.send(host, text, context=context, at_once=not text.startswith("work"))
+        if task_of(call) and not call["error"]:
+            return task_of(call)
+        assert time.monotonic() < deadline, f"context {context} took no task within {limit} s: {call['error']}"
+        await asyncio.sleep(0.2)
+
+
+async def closed(world, context, task, state="", seconds=SOON):
+    """Waits until a task's turn has ended in the bucket; its metadata."""
+
+    def look():
+        record = world.record(context, task)
+        return record if record and record["open"] == "0" and state in record["state"] else None
+
+    return await until(look, seconds=seconds, what=f"the end of {task}")
+
+
+async def stopped(world, task, host, seconds):
+    """Waits until the task's agent has stopped on a host."""
+
+    def look():
+        return [e for e in world.agent_log() if (e["task"], e["host"], e["what"]) == (task, host.name, "stop")]
+
+    await until(look, seconds=seconds, what=f"the stop of the agent of {task} on {host.name}")
+
+
+def creates(request):
+    return request.query.get("ifGenerationMatch") == "0"
+
+
+def completes(request):
+    return b"TASK_STATE_COMPLETED" in request.body
+
+
+def looks_at(request):
+    return request.query.get("alt") != "media"
+
+
+# ---------------------------------------------------------------------- a day without trouble
+
+
+async def story(world):
+    """Tasks of every kind in one context, on two hosts, one after the other, with subscribers on both."""
+    a, b = await world.start("a", "b")
+    clients, context = world.clients, "tale"
+    first = await clients.send(a, "work 5 50", context=context)
+    asking = background(clients.stream(a, "ask 6 150", context=context))
+    await until(lambda: world.tasks(context).keys() - {task_of(first)}, what="the second task")
+    task = (world.tasks(context).keys() - {task_of(first)}).pop()
+    await asyncio.gather(asking, clients.subscribe(b, task))
+    listening = background(clients.subscribe(a, task))
+    await asyncio.gather(clients.stream(b, "work 6 150", task=task), listening)
+    await clients.send(a, "fail 2", context=context)
+    again = await clients.send(b, "work 5 50", context=context, message_id=first["message_id"])
+    assert task_of(again) == task_of(first), f"a repeat was answered with another task: {again}"
+    await clients.send(b, "work 1", context=context)
+    await canceled_midway(world, a, b, context)
+    last = await clients.send(a, "work 1", context=context)
+    assert state_of(last) == "completed", f"the story ends badly: {last}"
+
+
+async def canceled_midway(world, running, other, context):
+    """A streaming task, followed from another host, and canceled there."""
+    stream = background(world.clients.stream(running, "work 60 60", context=context))
+    known = set(world.tasks(context))
+    await until(lambda: world.tasks(context).keys() - known, what="the task to cancel")
+    task = (world.tasks(context).keys() - known).pop()
+    following = background(world.clients.subscribe(other, task, leave=None))
+    await until(lambda: len([e for e in world.agent_log() if e["task"] == task]) > 20, what="20 chunks")
+    await world.clients.cancel(other, task)
+    await asyncio.gather(stream, following)
+
+
+# ---------------------------------------------------------------------- claims
+
+
+async def rush(world):
+    """Many messages to one fresh context at once: exactly one is accepted, and completes."""
+    a, b = await world.start("a", "b")
+    for n in range(3):
+        calls = await asyncio.gather(
+            *(world.clients.send((a, b)[i % 2], "silent 1", context=f"rush-{n}") for i in range(12))
+        )
+        states = [state_of(call) for call in calls if call["told"]]
+        assert states == ["completed"], f"of 12 messages these were accepted: {states}"
+
+
+async def claim_whose_save_is_late(world):
+    """A host dies with the creation of its task on the way; the context is taken over; then the creation lands."""
+    a, b = await world.start("a", "b")
+    late = a.wire.script("late", "POST", "task.json", where=creates)
+    sending = background(world.clients.send(a, "silent 5", context="late", at_once=True))
+    await until(late.reached.is_set, what="the creation of task.json")
+    await a.kill()
+    await sending
+    task = await accepted(world, b, "late", "silent 3")
+    late.release()
+    await until(late.landed.is_set, what="the late creation")
+    await closed(world, "late", task, "COMPLETED")
+
+
+async def claim_given_up(world):
+    """A claim is made, its answer is lost, and the host gives the request up: nobody else is blocked by it."""
+    a, b = await world.start("a", "b", store_budget_seconds=2)
+    lost = a.wire.script("lose", "POST", "context.json")
+    refused = [a.wire.script("refuse", method, "context.json", times=1000) for method in ("POST", "GET")]
+    refused[1].times = 0
+    sending = background(world.clients.send(a, "work 1", context="given"))
+    await until(lost.landed.is_set, what="the claim")
+    refused[1].times = 1000
+    call = await sending
+    assert call["error"], f"it cannot have been accepted: {call}"
+    a.wire.forget()
+    await accepted(world, b, "given")
+
+
+async def claim_given_up_and_settled(world):
+    """The same, while the host takes back the pointer late, if it does at all."""
+    a, b = await world.start("a", "b", store_budget_seconds=2)
+    taking_back = a.wire.script("hold", "DELETE", "contextId.txt")
+    lost = a.wire.script("lose", "POST", "context.json")
+    refused = a.wire.script("refuse", "POST", "context.json", times=1000)
+    looking = a.wire.script("refuse", "GET", "context.json", times=0)
+    sending = background(world.clients.send(a, "work 1", context="back"))
+    await until(lost.landed.is_set, what="the claim")
+    looking.times = 1000
+    await until(lambda: sending.done() or taking_back.reached.is_set(), what="the end of the claim")
+    refused.times = looking.times = 0
+    await accepted(world, b, "back")
+    taking_back.release()
+    await sending
+
+
+async def message_answer(world):
+    """Agents that answer with a Message leave the context free, and no task."""
+    a, b = await world.start("a", "b", answers="message")
+    for host in (a, b, a):
+        call = await world.clients.send(host, "message hello", context="talk")
+        assert [t["kind"] for t in call["told"]] == ["message"], f"no Message: {call}"
+
+
+async def message_while_judged(world):
+    """A claim is given back for a Message between somebody's look at it and the verdict: no task comes of it."""
+    a, b = await world.start("a", "b", answers="message")
+    releasing = a.wire.script("hold", "POST", "context.json", where=lambda r: not creates(r))
+    first = background(world.clients.send(a, "message hello", context="judged"))
+    await until(releasing.reached.is_set, what="the release")
+    judging = b.wire.script("hold", "GET", "hosts/", where=lambda r: not looks_at(r))
+    second = background(world.clients.send(b, "message hello", context="judged"))
+    await until(judging.reached.is_set, what="the look at the heartbeat")
+    releasing.release()
+    await first
+    await until(lambda: _lists_nothing(world), what="a heartbeat without the claim")
+    judging.release()
+    await second
+
+
+def _lists_nothing(world):
+    """Whether every host's heartbeat was renewed after its claims were given back."""
+    newest = {w["key"]: w for w in world.gateway.history(world.bucket, "hosts/") if not w["deleted"]}
+    bodies = [world.body(key, w["generation"]).decode() for key, w in newest.items()]
+    return all('"open": []' in body for body in bodies) and any('"next": 2' in body for body in bodies)
+
+
+async def repeat_before_the_task(world):
+    """A host dies between its claim and its task; the client sends the same message to another host."""
+    a, b = await world.start("a", "b")
+    held = a.wire.script("hold", "POST", "task.json", where=creates)
+    sending = background(world.clients.send(a, "work 1", context="again", message_id="m-1", at_once=True))
+    await until(held.reached.is_set, what="the creation of task.json")
+    await a.kill()
+    await sending
+    for _ in range(3):
+        await world.clients.send(b, "work 1", context="again", message_id="m-1")
+    await accepted(world, b, "again")
+
+
+# ---------------------------------------------------------------------- turns
+
+
+async def two_answers(world):
+    """Two hosts answer one parked task at once: one wins, the other is refused."""
+    a, b = await world.start("a", "b")
+    task = task_of(await world.clients.send(a, "ask 1", context="asked"))
+    held = b.wire.script("hold", "POST", "task.json")
+    second = background(world.clients.send(b, "silent 2", task=task))
+    await until(held.reached.is_set, what="the second answer's claim")
+    first = background(world.clients.send(a, "silent 2", task=task))
+    await until(lambda: world.record("asked", task)["turn"] == "2", what="the first answer's claim")
+    held.release()
+    calls = await asyncio.gather(first, second)
+    assert [state_of(c) for c in calls] == ["completed", ""], f"both answers: {calls}"
+
+
+async def answer_while_open(world):
+    """An answer to a task whose turn was claimed just now, and whose state is input-required still."""
+    a, b = await world.start("a", "b")
+    task = task_of(await world.clients.send(a, "ask 1", context="open"))
+    working = a.wire.script("hold", "POST", "task.json", where=lambda r: b'"TASK_STATE_WORKING"' in r.body)
+    first = background(world.clients.send(a, "silent 1", task=task))
+    await until(lambda: world.record("open", task)["turn"] == "2", what="the answer's claim")
+    second = await world.clients.send(b, "silent 1", task=task)
+    working.release()
+    await first
+    assert second["error"], f"a second answer was accepted: {second}"
+
+
+async def parked_host_dies(world):
+    """A parked task outlives its host, and is answered elsewhere."""
+    a, b = await world.start("a", "b")
+    task = task_of(await world.clients.send(a, "ask 2", context="parked"))
+    await a.kill()
+    deadline = time.monotonic() + world.lease + 3
+    while time.monotonic() < deadline:
+        await world.clients.get(b, task)
+        await asyncio.sleep(0.5)
+    call = await world.clients.send(b, "work 2", task=task)
+    assert state_of(call) == "completed", f"the answer: {call}"
+
+
+# ---------------------------------------------------------------------- stale hosts
+
+
+async def killed_while_streaming(world):
+    """kill -9 in the middle of a stream: the context is free in time, and what was journaled is kept."""
+    a, b = await world.start("a", "b")
+    stream = background(world.clients.stream(a, "work 1000 40", context="killed"))
+    await until(lambda: len(world.agent_log()) > 60, what="60 chunks")
+    task = next(iter(world.tasks("killed")))
+    await a.kill()
+    await stream
+    world.notes["ended_at"] = time.time()
+    world.phase = "after"
+    await accepted(world, b, "killed")
+    call = await world.clients.get(b, task)
+    assert state_of(call) == "failed", f"the task of the dead host: {call}"
+
+
+async def late_end(world):
+    """A task is canceled while the write that completes it is on its way."""
+    a, b = await world.start("a", "b")
+    held = a.wire.script("hold", "POST", "task.json", where=completes)
+    stream = background(world.clients.stream(a, "work 3", context="ending"))
+    await until(held.reached.is_set, what="the end of the task")
+    task = next(iter(world.tasks("ending")))
+    call = await world.clients.cancel(b, task)
+    assert state_of(call) == "canceled", f"the cancel: {call}"
+    held.release()
+    await stream
+    await until(held.landed.is_set, what="the held write")
+    await stopped(world, task, a, SOON)
+    call = await world.clients.get(a, task)
+    assert state_of(call) == "canceled", f"a canceled task: {call}"
+
+
+async def late_archive(world):
+    """An archive's upload breaks off, is repeated, and the first one lands once the task is parked."""
+    a, b = await world.start("a", "b")
+    late = a.wire.script("late", "POST", "workspace.tar.gz")
+    call = await world.clients.send(a, "ask 2", context="archive")
+    assert late.reached.is_set(), "no upload was met"
+    late.release()
+    await until(late.landed.is_set, what="the late upload")
+    call = await world.clients.send(b, "work 1", task=task_of(call))
+    assert state_of(call) == "completed", f"the answer: {call}"
+
+
+async def silent_agent_canceled(world):
+    """An agent that says nothing stops within seconds of a cancel on another host."""
+    a, b = await world.start("a", "b")
+    task = await started(world, a, "silent 20", "silence")
+    call = await world.clients.cancel(b, task)
+    assert state_of(call) == "canceled", f"the cancel: {call}"
+    await stopped(world, task, a, CANCEL_SECONDS + BUSY)
+
+
+async def read_after_cancel(world):
+    """Whoever asks the running host after a cancel elsewhere is not told of the state before."""
+    a, b = await world.start("a", "b")
+    task = await started(world, a, "silent 20", "reading")
+    looking = a.wire.script("hold", "GET", "task.json", times=1000)
+    await world.clients.cancel(b, task)
+    reading = background(world.clients.get(a, task))
+    await asyncio.wait({reading}, timeout=1.0)
+    a.wire.forget()
+    call = await reading
+    assert looking.reached.is_set(), "the running host never looked at the record"
+    assert state_of(call) == "canceled", f"after the cancel: {call}"
+
+
+async def cancel_meets_progress(world):
+    """A cancel's write is overtaken by the running host: nothing of what it stored is lost."""
+    a, b = await world.start("a", "b")
+    stream = background(world.clients.stream(a, "work 1000 40", context="overtaken"))
+    await until(lambda: len(world.agent_log()) > 20, what="20 chunks")
+    task = next(iter(world.tasks("overtaken")))
+    held = b.wire.script("hold", "POST", "task.json")
+    canceling = background(world.clients.cancel(b, task))
+    await until(held.reached.is_set, what="the cancel's write")
+    before = world.record("overtaken", task)["seq"]
+    await until(lambda: world.record("overtaken", task)["seq"] != before, what="a newer task.json")
+    held.release()
+    await asyncio.gather(stream, canceling)
+
+
+async def parted_from_the_bucket(world):
+    """A host that cannot reach the bucket for its lease stops its agents, and others take over."""
+    a, b = await world.start("a", "b")
+    task = await started(world, a, "silent 60", "parted")
+    a.cut()
+    await stopped(world, task, a, world.lease + BUSY)
+    await accepted(world, b, "parted")
+    a.heal()
+    call = await until(lambda: _told_failed(world, a, task), what="the host's own word that the task failed")
+    assert call
+
+
+async def _told_failed(world, host, task):
+    call = await world.clients.get(host, task)
+    return call if state_of(call) == "failed" else None
+
+
+# ---------------------------------------------------------------------- order, streams
+
+
+async def end_is_held(world):
+    """While the write that completes a task is on its way nobody hears of the end, on no host."""
+    a, b = await world.start("a", "b")
+    held = a.wire.script("hold", "POST", "task.json", where=completes)
+    stream = background(world.clients.stream(a, "work 4 600", context="held"))
+    await until(lambda: world.tasks("held"), what="the task")
+    task = next(iter(world.tasks("held")))
+    following = background(world.clients.subscribe(b, task))
+    await until(held.reached.is_set, what="the end of the task")
+    await asyncio.wait({stream, following}, timeout=3.0, return_when=asyncio.FIRST_COMPLETED)
+    held.release()
+    await asyncio.gather(stream, following)
+
+
+async def reader_between_batches(world):
+    """A subscriber elsewhere misses a batch, and looks at the record only when the turn has ended."""
+    a, b = await world.start("a", "b")
+    stream = background(world.clients.stream(a, "work 8 500", context="between"))
+    await until(lambda: world.tasks("between"), what="the task")
+    task = next(iter(world.tasks("between")))
+    following = background(world.clients.subscribe(b, task))
+    await until(lambda: any(t["kind"] == "artifact" for t in world.clients.calls[-1]["told"]), what="a chunk on b")
+    held = b.wire.script("hold", "GET", "task.json", where=looks_at)
+    await until(held.reached.is_set, what="the reader's look at the record")
+    await closed(world, "between", task, "COMPLETED")
+    held.release()
+    await asyncio.gather(stream, following)
+
+
+async def lost_answers(world):
+    """Writes whose answers are lost count as done: the task completes, and the context goes on."""
+    a, _ = await world.start("a", "b")
+    for n, key in enumerate(("context.json", "contextId.txt", "task.json", "workspace.tar.gz", ".events.json")):
+        lost = a.wire.script("lose", "POST", key)
+        call = await world.clients.stream(a, "work 3 200", context="lost")
+        assert lost.landed.is_set(), f"no write of {key} was met"
+        assert state_of(call) == "completed", f"task {n}, with the answer about {key} lost: {call}"
+
+
+async def host_is_stopped(world):
+    """SIGTERM parks a silent task with its files; the next host continues it."""
+    a, b = await world.start("a", "b")
+    task = await started(world, a, "silent 60", "deploy")
+    seconds, status = await a.terminate()
+    assert (status, seconds < 8 + BUSY) == (0, True), f"exit {status} after {seconds:.1f} s"
+    assert world.record("deploy", task)["state"] == "TASK_STATE_INPUT_REQUIRED"
+    call = await world.clients.send(b, "work 1", task=task)
+    assert state_of(call) == "completed", f"the answer: {call}"

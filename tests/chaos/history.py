@@ -142,7 +142,7 @@ class History:
         self.tasks = defaultdict(list)
         for write in self.writes:
             parts = write.key.split("/")
-            if len(parts) == 4 and parts[0] == "contexts" and parts[3] == "task.json":
+            if len(parts) == 4 and parts[0] == "contexts" and parts[3] == "task.json" and not write.deleted:
                 self.tasks[parts[2]].append(TaskWrite(write, parts[1], parts[2]))
         self.contexts = [key.split("/")[1] for key in self.by_key if re.fullmatch(r"contexts/[^/]+/context\.json", key)]
 

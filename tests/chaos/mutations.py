@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 
 from a2a_gcs import cas, journal, layout
@@ -138,22 +139,24 @@ def impatient():
 @mutation
 def no_recheck():
     """*recheck*: heartbeat and record are taken for one moment's."""
-    original = ledger.Ledger._ledger
+    free, of = ledger.Ledger._free, ledger.Ledger._ledger
+    as_read = contextvars.ContextVar("as_read", default=None)
 
-    def remembering(self, context_id):
-        versioned = original(self, context_id)
-        first = versioned.load
+    async def free_as_read(self, record):
+        token = as_read.set(record)
+        try:
+            return await free(self, record)
+        finally:
+            as_read.reset(token)
 
-        async def load():
-            known = self.__dict__.setdefault("_remembered", {})
-            known[context_id] = found = known.get(context_id) or await first()
-            asyncio.get_running_loop().call_later(0.5, known.pop, context_id, None)
-            return found
-
-        versioned.load = load
+    def unchanged(self, context_id):
+        versioned, record = of(self, context_id), as_read.get()
+        if record is not None:
+            versioned.load = functools.partial(asyncio.sleep, 0, cas.Versioned(record, 1))
         return versioned
 
-    patch(ledger.Ledger, "_ledger", remembering)
+    patch(ledger.Ledger, "_free", free_as_read)
+    patch(ledger.Ledger, "_ledger", unchanged)
 
 
 @mutation

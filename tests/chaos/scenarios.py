@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from fake_gcs.faults import Fault
 from tests.chaos.clients import state_of, task_of
 from tests.support.waiting import until
 
@@ -63,6 +64,19 @@ async def stopped(world, task, host, seconds):
     await until(look, seconds=seconds, what=f"the stop of the agent of {task} on {host.name}")
 
 
+async def first_task(world, context, known=()):
+    """The id of a task that the bucket shows in a context, besides the known ones."""
+    await until(lambda: world.tasks(context).keys() - set(known), what=f"a task in {context}")
+    return (world.tasks(context).keys() - set(known)).pop()
+
+
+async def chunks(world, task, count):
+    """Waits until the agent has sent so many chunks."""
+    await until(
+        lambda: any(e.get("chunk", 0) >= count for e in world.agent_log() if e["task"] == task), what=f"{count} chunks"
+    )
+
+
 def creates(request):
     return request.query.get("ifGenerationMatch") == "0"
 
@@ -84,8 +98,7 @@ async def story(world):
     clients, context = world.clients, "tale"
     first = await clients.send(a, "work 5 50", context=context)
     asking = background(clients.stream(a, "ask 6 150", context=context))
-    await until(lambda: world.tasks(context).keys() - {task_of(first)}, what="the second task")
-    task = (world.tasks(context).keys() - {task_of(first)}).pop()
+    task = await first_task(world, context, {task_of(first)})
     await asyncio.gather(asking, clients.subscribe(b, task))
     listening = background(clients.subscribe(a, task))
     await asyncio.gather(clients.stream(b, "work 6 150", task=task), listening)
@@ -100,12 +113,11 @@ async def story(world):
 
 async def canceled_midway(world, running, other, context):
     """A streaming task, followed from another host, and canceled there."""
-    stream = background(world.clients.stream(running, "work 60 60", context=context))
     known = set(world.tasks(context))
-    await until(lambda: world.tasks(context).keys() - known, what="the task to cancel")
-    task = (world.tasks(context).keys() - known).pop()
-    following = background(world.clients.subscribe(other, task, leave=None))
-    await until(lambda: len([e for e in world.agent_log() if e["task"] == task]) > 20, what="20 chunks")
+    stream = background(world.clients.stream(running, "work 60 60", context=context))
+    task = await first_task(world, context, known)
+    following = background(world.clients.subscribe(other, task))
+    await chunks(world, task, 20)
     await world.clients.cancel(other, task)
     await asyncio.gather(stream, following)
 
@@ -113,15 +125,15 @@ async def canceled_midway(world, running, other, context):
 # ---------------------------------------------------------------------- claims
 
 
-async def rush(world):
-    """Many messages to one fresh context at once: exactly one is accepted, and completes."""
+async def rush(world, rounds=2):
+    """20 messages to one fresh context at once: exactly one is accepted, and completes."""
     a, b = await world.start("a", "b")
-    for n in range(3):
+    for n in range(rounds):
         calls = await asyncio.gather(
-            *(world.clients.send((a, b)[i % 2], "silent 1", context=f"rush-{n}") for i in range(12))
+            *(world.clients.send((a, b)[i % 2], "silent 1", context=f"rush-{n}") for i in range(20))
         )
         states = [state_of(call) for call in calls if call["told"]]
-        assert states == ["completed"], f"of 12 messages these were accepted: {states}"
+        assert states == ["completed"], f"of 20 messages these were accepted: {states}"
 
 
 async def claim_whose_save_is_late(world):
@@ -264,12 +276,10 @@ async def killed_while_streaming(world):
     """kill -9 in the middle of a stream: the context is free in time, and what was journaled is kept."""
     a, b = await world.start("a", "b")
     stream = background(world.clients.stream(a, "work 1000 40", context="killed"))
-    await until(lambda: len(world.agent_log()) > 60, what="60 chunks")
-    task = next(iter(world.tasks("killed")))
+    task = await first_task(world, "killed")
+    await chunks(world, task, 60)
     await a.kill()
     await stream
-    world.notes["ended_at"] = time.time()
-    world.phase = "after"
     await accepted(world, b, "killed")
     call = await world.clients.get(b, task)
     assert state_of(call) == "failed", f"the task of the dead host: {call}"
@@ -331,8 +341,8 @@ async def cancel_meets_progress(world):
     """A cancel's write is overtaken by the running host: nothing of what it stored is lost."""
     a, b = await world.start("a", "b")
     stream = background(world.clients.stream(a, "work 1000 40", context="overtaken"))
-    await until(lambda: len(world.agent_log()) > 20, what="20 chunks")
-    task = next(iter(world.tasks("overtaken")))
+    task = await first_task(world, "overtaken")
+    await chunks(world, task, 20)
     held = b.wire.script("hold", "POST", "task.json")
     canceling = background(world.clients.cancel(b, task))
     await until(held.reached.is_set, what="the cancel's write")
@@ -367,8 +377,7 @@ async def end_is_held(world):
     a, b = await world.start("a", "b")
     held = a.wire.script("hold", "POST", "task.json", where=completes)
     stream = background(world.clients.stream(a, "work 4 600", context="held"))
-    await until(lambda: world.tasks("held"), what="the task")
-    task = next(iter(world.tasks("held")))
+    task = await first_task(world, "held")
     following = background(world.clients.subscribe(b, task))
     await until(held.reached.is_set, what="the end of the task")
     await asyncio.wait({stream, following}, timeout=3.0, return_when=asyncio.FIRST_COMPLETED)
@@ -380,8 +389,7 @@ async def reader_between_batches(world):
     """A subscriber elsewhere misses a batch, and looks at the record only when the turn has ended."""
     a, b = await world.start("a", "b")
     stream = background(world.clients.stream(a, "work 8 500", context="between"))
-    await until(lambda: world.tasks("between"), what="the task")
-    task = next(iter(world.tasks("between")))
+    task = await first_task(world, "between")
     following = background(world.clients.subscribe(b, task))
     await until(lambda: any(t["kind"] == "artifact" for t in world.clients.calls[-1]["told"]), what="a chunk on b")
     held = b.wire.script("hold", "GET", "task.json", where=looks_at)
@@ -410,3 +418,130 @@ async def host_is_stopped(world):
     assert world.record("deploy", task)["state"] == "TASK_STATE_INPUT_REQUIRED"
     call = await world.clients.send(b, "work 1", task=task)
     assert state_of(call) == "completed", f"the answer: {call}"
+
+
+async def everything_at_once_is_drained(world):
+    """SIGTERM meets a blocking send, streams here and elsewhere, a silent agent, a parked task and short work."""
+    a, b = await world.start("a", "b")
+    clients = world.clients
+    waiting = task_of(await clients.send(a, "ask 2", context="drain-parked"))
+    silent = await started(world, a, "silent 60", "drain-silent")
+    blocking = background(clients.send(a, "silent 60", context="drain-send"))
+    streaming = background(clients.stream(a, "work 1000 80", context="drain-stream"))
+    task = await first_task(world, "drain-stream")
+    here, there = (background(clients.subscribe(host, task)) for host in (a, b))
+    await first_task(world, "drain-send")
+    await chunks(world, task, 10)
+    parked = world.record("drain-parked", waiting)
+    short = background(clients.send(a, "silent 0.4", context="drain-short"))
+    await first_task(world, "drain-short")
+    seconds, status = await a.terminate()
+    assert (status, seconds < 8 + BUSY) == (0, True), f"exit {status} after {seconds:.1f} s"
+    calls = await asyncio.gather(blocking, streaming, here, there)
+    assert [state_of(call) for call in calls] == ["input-required"] * 4, f"what the clients were told last: {calls}"
+    assert all(call["ended"] for call in calls), "a stream was cut instead of finished"
+    assert state_of(await short) == "completed", f"short work: {await short}"
+    assert world.record("drain-parked", waiting) == parked, "a parked task was touched"
+    for one in (task_of(calls[0]), task, silent, waiting):
+        call = await clients.send(b, "work 2", task=one)
+        assert state_of(call) == "completed", f"the next host: {call}"
+
+
+async def host_fails_its_tasks(world):
+    """With on_shutdown = fail SIGTERM fails what runs, says why, and frees the context."""
+    (host,) = await world.start("fails", on_shutdown="fail")
+    (b,) = await world.start("b")
+    stream = background(world.clients.stream(host, "silent 60", context="failing"))
+    task = await first_task(world, "failing")
+    await until(lambda: [e for e in world.agent_log() if e["task"] == task], what="the agent's start")
+    await host.terminate()
+    call = await stream
+    assert (state_of(call), call["ended"]) == ("failed", True), f"the stream: {call}"
+    assert "restarted" in call["told"][-1]["text"]
+    await accepted(world, b, "failing", seconds=BUSY)
+
+
+# ---------------------------------------------------------------------- deadlines, storage
+
+
+async def ran_too_long(world):
+    """A run that passes max_run_seconds fails, says so, and frees the context."""
+    (host,) = await world.start("strict", max_run_seconds=2, max_wait_seconds=3)
+    call = await world.clients.send(host, "silent 60", context="long")
+    assert state_of(call) == "failed", f"a run of 60 s: {call}"
+    assert "max_run_seconds" in call["told"][0]["text"]
+    await accepted(world, host, "long", seconds=BUSY)
+
+
+async def waited_too_long(world):
+    """A parked task that passes max_wait_seconds fails for whoever looks, on any host, and frees the context."""
+    (host,) = await world.start("strict", max_run_seconds=2, max_wait_seconds=3)
+    (b,) = await world.start("b")
+    task = task_of(await world.clients.send(host, "ask 1", context="waiting"))
+
+    async def look():
+        call = await world.clients.get(b, task)
+        return call if state_of(call) == "failed" else None
+
+    call = await until(look, what="the end of the wait")
+    assert "max_wait_seconds" in call["told"][0]["text"]
+    await accepted(world, b, "waiting", seconds=BUSY)
+
+
+async def bucket_in_trouble(world):
+    """While the bucket answers 503 a request fails with an error that says retry; afterwards it succeeds."""
+    (host,) = await world.start("hasty", store_budget_seconds=2)
+    trouble = world.fault(Fault("status", key="contexts/trouble/*", status=503, times=None, bucket=world.bucket))
+    call = await world.clients.send(host, "work 1", context="trouble", message_id="m-trouble")
+    assert (call["error"] or {}).get("data", {}).get("reason") == "STORE_UNAVAILABLE", f"the refusal: {call}"
+    assert "again" in call["error"]["message"]
+    trouble.remove()
+    await accepted(world, host, "trouble")
+
+
+async def end_that_cannot_be_written(world):
+    """A task whose end the bucket does not take goes on trying, and reports success only once it is stored."""
+    a, b = await world.start("a", "b")
+    refused = a.wire.script("refuse", "POST", "task.json", times=1000, where=completes)
+    stream = background(world.clients.stream(a, "work 3", context="stubborn"))
+    await until(refused.reached.is_set, what="the end of the task")
+    done, _ = await asyncio.wait({stream}, timeout=3.0)
+    assert not done, f"told before it was stored: {await stream}"
+    a.wire.forget()
+    assert state_of(await stream) == "completed"
+
+
+# ---------------------------------------------------------------------- frozen, blocked
+
+
+async def frozen_past_its_lease(world):
+    """A host is suspended for longer than its lease; another one takes over; it wakes, and changes nothing."""
+    a, b = await world.start("a", "b")
+    stream = background(world.clients.stream(a, "work 1000 40", context="frozen"))
+    task = await first_task(world, "frozen")
+    following = background(world.clients.subscribe(b, task))
+    await chunks(world, task, 20)
+    a.suspend()
+    other = await accepted(world, b, "frozen", "silent 2")
+    assert state_of(await world.clients.get(b, task)) == "failed"
+    a.resume()
+    await stopped(world, task, a, SOON)
+    call = await world.clients.get(a, task)
+    assert state_of(call) == "failed", f"the host that woke: {call}"
+    await closed(world, "frozen", other, "COMPLETED")
+    await asyncio.gather(stream, following)
+
+
+async def blocking_agent_canceled(world):
+    """An agent that blocks its host's loop keeps its task, and a cancel elsewhere is stored at once."""
+    a, b = await world.start("a", "b")
+    sending = background(world.clients.send(a, "block 6", context="blocked"))
+    task = await first_task(world, "blocked")
+    await until(lambda: [e for e in world.agent_log() if e["task"] == task and e["what"] == "tick"], what="the block")
+    began = time.monotonic()
+    call = await world.clients.cancel(b, task)
+    assert state_of(call) == "canceled", f"the cancel: {call}"
+    assert time.monotonic() - began < CANCEL_SECONDS + BUSY
+    assert not [e for e in world.agent_log() if (e["task"], e["what"]) == (task, "stop")], "it did not block"
+    await stopped(world, task, a, SOON)
+    assert state_of(await sending) == "canceled"

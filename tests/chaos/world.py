@@ -68,8 +68,20 @@ class World:
         return host
 
     async def start(self, *names, **settings):
-        """Starts hosts at the same time."""
-        return list(await asyncio.gather(*(self.host(name, **settings) for name in names)))
+        """Starts hosts at the same time; those that are there are mended instead."""
+        return list(await asyncio.gather(*(self._mended(name, settings) for name in names)))
+
+    async def _mended(self, name, settings):
+        host = self.hosts.get(name)
+        if host is None:
+            return await self.host(name, **settings)
+        assert host.settings == {**self.settings, **settings}, f"host {name} is there, with other settings"
+        host.wire.forget()
+        if host.stopped:
+            host.resume()
+        if not host.wire.whole:
+            host.heal()
+        return host if host.process.running else await host.start()
 
     def fault(self, fault):
         """Puts a fault of the gateway in force for this bucket, until the end."""
@@ -137,7 +149,7 @@ class Host:
     """
 
     def __init__(self, world, name, wire, settings):
-        self.world, self.name, self.wire = world, name, wire
+        self.world, self.name, self.wire, self.settings = world, name, wire, settings
         environment = {
             "STORAGE_EMULATOR_HOST": wire.url,
             "PYTHONPATH": f"{REPOSITORY / 'service'}:{REPOSITORY}",

@@ -1,19 +1,21 @@
 # Everything is installed into .venv of this clone; a fresh machine needs Python >= 3.11 and make.
 SHELL := /bin/bash
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# The first that runs and is new enough; a version manager may put names on the PATH that do not run.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint types imports format clean
+.PHONY: help setup run test bench bench-smoke check lint types imports format clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("a2a-gcs needs Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
+	@test -n "$(PYTHON)" || { echo "a2a-gcs needs Python 3.11 or newer; name it with: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
@@ -25,6 +27,12 @@ run: $(STAMP)  ## Emulator, bucket and demo agent on http://127.0.0.1:8080; data
 
 test: $(STAMP)  ## Every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench-smoke: $(STAMP)  ## Requests, bytes and round trips of typical exchanges (under 3 minutes)
+	$(BIN)/python -m tests.benchmark.smoke
+
+bench: bench-smoke  ## All benchmarks, side by side
+	$(BIN)/python -m tests.benchmark.bench_gateway
 
 check: lint types imports test  ## Lint, types, import directions, tests
 

@@ -14,7 +14,7 @@ from fake_gcs.api import ApiError, no_such_bucket, no_such_object, rate_limited
 from fake_gcs.catalogue import Catalogue, Stored
 from fake_gcs.rules.metadata import check_custom_metadata
 from fake_gcs.rules.names import check_object_name
-from fake_gcs.rules.preconditions import ABSENT, NONE, ConditionNotMet, Preconditions
+from fake_gcs.rules.preconditions import ABSENT, NONE, ConditionNotMet, NotModified, Preconditions
 
 if TYPE_CHECKING:
     from fake_gcs.history import History
@@ -47,7 +47,7 @@ class Commits:
 
     def check_read(self, stored: Stored, conditions: Preconditions) -> None:
         if self._rules["preconditions"]:
-            conditions.check(stored.version, read=True)
+            conditions.check(stored.version)
 
     def find(self, bucket: str, name: str, generation: str | None = None) -> Stored:
         """Answers the live version, or the one of that generation.
@@ -134,7 +134,7 @@ class Commits:
             return
         try:
             conditions.check(ABSENT if current is None else current.version)
-        except ConditionNotMet:
+        except (ConditionNotMet, NotModified):
             throttled = self._rules["write_limit"] and not self._limit.allows((bucket, name))
             if throttled and self._rules["races_are_throttled"]:
                 raise rate_limited(bucket, name) from None

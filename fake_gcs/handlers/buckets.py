@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from fake_gcs.state import State
 
 
-def find(state: State, call: Call, *, read: bool) -> Json:
+def find(state: State, call: Call) -> Json:
     """Answers the bucket, if its metageneration is as the call wants it."""
     found = state.catalogue.bucket(call.bucket)
     if found is None:
         raise no_such_bucket()
     if state.rules["preconditions"]:
         number = int(found["metageneration"])
-        preconditions.parse(call.params).check(Version(number, number), read=read)
+        preconditions.parse(call.params).check(Version(number, number))
     return found
 
 
@@ -55,13 +55,13 @@ async def list_buckets(state: State, call: Call) -> Reply:
 
 
 async def get(state: State, call: Call) -> Reply:
-    return Reply(document=shown_bucket(find(state, call, read=True), call.base_url))
+    return Reply(document=shown_bucket(find(state, call), call.base_url))
 
 
 async def change(state: State, call: Call) -> Reply:
     """Serves buckets.patch and buckets.update."""
     wanted = await call.json()
-    bucket = find(state, call, read=False)
+    bucket = find(state, call)
     if state.rules["bucket_config"]:
         now = resources.timestamp(time.time())
         apply = bucket_config.patched if call.operation == "buckets.patch" else bucket_config.replaced
@@ -75,7 +75,7 @@ async def change(state: State, call: Call) -> Reply:
 
 
 async def delete(state: State, call: Call) -> Reply:
-    find(state, call, read=False)
+    find(state, call)
     if not state.catalogue.is_empty(call.bucket):
         raise ApiError(409, "conflict", "The bucket you tried to delete is not empty.")
     state.catalogue.delete_bucket(call.bucket)
@@ -83,7 +83,7 @@ async def delete(state: State, call: Call) -> Reply:
 
 
 async def storage_layout(state: State, call: Call) -> Reply:
-    bucket = find(state, call, read=True)
+    bucket = find(state, call)
     return Reply(
         document={
             "kind": "storage#storageLayout",
@@ -96,13 +96,13 @@ async def storage_layout(state: State, call: Call) -> Reply:
 
 
 async def get_policy(state: State, call: Call) -> Reply:
-    find(state, call, read=True)
+    find(state, call)
     return Reply(document=_shown_policy(call, state.catalogue.policy(call.bucket)))
 
 
 async def set_policy(state: State, call: Call) -> Reply:
     wanted = await call.json()
-    find(state, call, read=False)
+    find(state, call)
     policy = {"version": wanted.get("version", 1), "bindings": wanted.get("bindings", [])}
     state.catalogue.put_policy(call.bucket, policy)
     return Reply(document=_shown_policy(call, policy))
@@ -110,7 +110,7 @@ async def set_policy(state: State, call: Call) -> Reply:
 
 async def test_permissions(state: State, call: Call) -> Reply:
     """Everything is permitted: nothing is authenticated."""
-    find(state, call, read=True)
+    find(state, call)
     asked = call.params.get("permissions")
     return Reply(document={"kind": "storage#testIamPermissionsResponse", **({"permissions": [asked]} if asked else {})})
 

@@ -63,7 +63,7 @@ async def compose(state: State, call: Call) -> Reply:
     conditions = conditions_of(call)
     state.commits.check_new(call.bucket, call.name, wanted, conditions)
     sources = _sources(state, call, body.get("sourceObjects") or [])
-    if "contentType" not in wanted and "contentType" in sources[0].resource:
+    if sources and "contentType" not in wanted and "contentType" in sources[0].resource:
         wanted["contentType"] = sources[0].resource["contentType"]
     with state.blobs.reserve(call.bucket, call.name) as blob:
         facts = await state.blobs.compose(blob, [source.blob for source in sources])
@@ -76,7 +76,7 @@ async def compose(state: State, call: Call) -> Reply:
 
 def _sources(state: State, call: Call, named: list[Json]) -> list[Stored]:
     """Finds the sources of a compose and checks the condition of each (rule compose_sources)."""
-    if not named or (state.rules["compose_sources"] and len(named) > MAX_SOURCES):
+    if state.rules["compose_sources"] and not 1 <= len(named) <= MAX_SOURCES:
         raise Invalid(f"The number of source components provided ({len(named)}) must be between 1 and {MAX_SOURCES}.")
     found = []
     for source in named:

@@ -8,7 +8,7 @@ from fake_gcs.api import ApiError, Call, Reply, from_rule
 from fake_gcs.handlers.objects import conditions_of, shown
 from fake_gcs.handlers.uploads import metadata_headers, name_of, store
 from fake_gcs.rules import checksums, resumable
-from fake_gcs.rules.preconditions import NONE, ConditionNotMet
+from fake_gcs.rules.preconditions import NONE, ConditionNotMet, NotModified
 from fake_gcs.rules.problems import Invalid
 from fake_gcs.sessions import Session
 from fake_gcs.spool import Spool
@@ -134,5 +134,5 @@ async def _finish(state: State, call: Call, session: Session) -> None:
                 spool=session.spool,
             )
         )
-    except (ConditionNotMet, Invalid) as problem:
+    except (ConditionNotMet, NotModified, Invalid) as problem:
         session.end(from_rule(problem))

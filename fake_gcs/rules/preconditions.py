@@ -3,7 +3,7 @@
 Source: JSON API reference, Objects (insert, get, delete, patch, compose, copy, rewrite) and
 "Request preconditions" (cloud.google.com/storage/docs/request-preconditions). 0 stands for "no live
 object". Where there is no live object every NotMatch condition fails, whatever its number. A miss
-is 412, except that a NotMatch on a read is 304.
+is 412 for a Match, and 304 for a NotMatch, which the documentation does not limit to reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ConditionNotMet(Exception):
 
 
 class NotModified(Exception):
-    """A NotMatch condition on a read does not hold: 304."""
+    """A NotMatch condition does not hold: 304."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Preconditions:
     metageneration_match: int | None = None
     metageneration_not_match: int | None = None
 
-    def check(self, current: Version, *, read: bool = False) -> None:
+    def check(self, current: Version) -> None:
         """Returns if all conditions hold for the current version.
 
         Raises:
-            ConditionNotMet: a condition does not hold.
-            NotModified: on a read, only a NotMatch condition does not hold.
+            ConditionNotMet: a Match condition does not hold.
+            NotModified: only a NotMatch condition does not hold.
         """
         for wanted, actual in (
             (self.generation_match, current.generation),
@@ -61,7 +61,7 @@ class Preconditions:
             (self.metageneration_not_match, current.metageneration),
         ):
             if unwanted is not None and actual in {0, unwanted}:
-                raise NotModified if read else ConditionNotMet
+                raise NotModified
 
 
 NONE = Preconditions()

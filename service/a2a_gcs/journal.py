@@ -8,11 +8,11 @@ before anybody hears of them, and what precedes them is in a batch before that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from a2a.server.events.event_queue import Event
 from a2a.server.tasks.task_manager import append_artifact_to_task
 from a2a.types.a2a_pb2 import StreamResponse, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -24,6 +24,8 @@ from a2a_gcs.objectstore.port import IF_ABSENT, ObjectStore
 from a2a_gcs.records import SCHEMA, Record
 from a2a_gcs.task_json import state_name, status_millis
 from a2a_gcs.task_records import TaskRecord
+
+_READS_AT_ONCE = 16
 
 Update = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
@@ -63,12 +65,9 @@ class Journal:
             Conflict: It exists and is not ours: the turn is not ours either.
             StoreError: It may have been created; the same call may be repeated.
         """
-        record = _BatchRecord(
-            turn=turn, batch=batch, events=tuple(_Entry(seq=e.seq, event=_to_json(e.event)) for e in events)
-        )
-        await self._store.put(
-            journal_key(ref, turn, batch), record.to_bytes(), IF_ABSENT, content_type="application/json"
-        )
+        entries = tuple(_Entry(seq=e.seq, event=_to_json(e.event)) for e in events)
+        body = _BatchRecord(turn=turn, batch=batch, events=entries).model_dump_json(by_alias=True).encode()
+        await self._store.put(journal_key(ref, turn, batch), body, IF_ABSENT, content_type="application/json")
 
     async def read(self, ref: TaskRef, turn: int, batch: int) -> list[Journaled] | None:
         """The events of a batch; None if there is none (yet, or any more). Raises CorruptRecord and StoreError."""
@@ -78,7 +77,7 @@ class Journal:
         except NotFound:
             return None
         try:
-            return [Journaled(e.seq, _from_json(e.event)) for e in _BatchRecord.parse(key, blob.body).events]
+            return [Journaled(e.seq, _from_json(ref, e.event)) for e in _BatchRecord.parse(key, blob.body).events]
         except (ParseError, ValueError) as e:
             raise CorruptRecord(key, e) from e
 
@@ -91,7 +90,7 @@ class Journal:
         if record.terminal or not record.meta.open:
             return record
         task, seq, batch = record.copy_task(), record.meta.seq, record.meta.journal
-        while (events := await self.read(record.ref, record.meta.turn, batch + 1)) is not None:
+        async for events in self._from(record.ref, record.meta.turn, batch + 1):
             batch += 1
             for journaled in events:
                 if journaled.seq > seq:
@@ -101,6 +100,17 @@ class Journal:
             return record
         meta = record.meta.with_(seq=seq, journal=batch, state=state_name(task), status_time=status_millis(task))
         return replace(record, task=task, meta=meta)
+
+    async def _from(self, ref: TaskRef, turn: int, batch: int) -> AsyncGenerator[list[Journaled], None]:
+        """The batches from one on, in order, until one is missing; read in growing groups, as there may be many."""
+        group = 1
+        while True:
+            found = await asyncio.gather(*(self.read(ref, turn, batch + i) for i in range(group)))
+            for events in found:
+                if events is None:
+                    return
+                yield events
+            batch, group = batch + group, min(group * 2, _READS_AT_ONCE)
 
     async def remove(self, ref: TaskRef, turn: int, batches: int) -> None:
         """Removes the batches 1 to `batches` of a turn; what is gone already does not matter."""
@@ -124,20 +134,26 @@ def fold(task: Task, event: Update) -> None:
 
 
 def _to_json(event: Update) -> dict[str, Any]:
+    """As A2A streams it, but for the ids of task and context, which the batch's key tells."""
     if isinstance(event, TaskStatusUpdateEvent):
-        return dict(MessageToDict(StreamResponse(status_update=event)))
-    return dict(MessageToDict(StreamResponse(artifact_update=event)))
+        response = StreamResponse(status_update=event)
+        response.status_update.ClearField("task_id")
+        response.status_update.ClearField("context_id")
+    else:
+        response = StreamResponse(artifact_update=event)
+        response.artifact_update.ClearField("task_id")
+        response.artifact_update.ClearField("context_id")
+    return dict(MessageToDict(response))
 
 
-def _from_json(raw: dict[str, Any]) -> Update:
+def _from_json(ref: TaskRef, raw: dict[str, Any]) -> Update:
     response = ParseDict(raw, StreamResponse(), ignore_unknown_fields=True)
-    kind = response.WhichOneof("payload")
-    if kind == "status_update":
-        return response.status_update
-    if kind == "artifact_update":
-        return response.artifact_update
-    raise ValueError(f"a batch holds a {kind or 'thing without a payload'}")
-
-
-def is_update(event: Event | None) -> bool:
-    return isinstance(event, TaskStatusUpdateEvent | TaskArtifactUpdateEvent)
+    event: Update
+    if response.HasField("status_update"):
+        event = response.status_update
+    elif response.HasField("artifact_update"):
+        event = response.artifact_update
+    else:
+        raise ValueError(f"a batch holds a {response.WhichOneof('payload') or 'thing without a payload'}")
+    event.task_id, event.context_id = ref.task_id, ref.context_id
+    return event

@@ -14,10 +14,22 @@ import uuid
 from a2a.helpers import new_text_message
 from a2a.server.cluster import TaskVersion
 from a2a.server.context import ServerCallContext
-from a2a.types.a2a_pb2 import Artifact, Message, Part, Role, Task, TaskState, TaskStatus, TaskStatusUpdateEvent
+from a2a.server.tasks.task_manager import TaskManager
+from a2a.types.a2a_pb2 import (
+    Artifact,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
 
 from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import NotFound
+from a2a_gcs.journal import Journal
 from a2a_gcs.layout import TaskRef, context_key, heartbeat_key, task_key
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.ledger.ledger import Ledger
@@ -28,6 +40,7 @@ from a2a_gcs.records import ContextRecord, HeartbeatRecord, Pin
 from a2a_gcs.task_records import TaskRecord, TaskRecords
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream
+from a2a_gcs.tasks.turn_writer import Pace
 
 WORKING = TaskState.TASK_STATE_WORKING
 COMPLETED = TaskState.TASK_STATE_COMPLETED
@@ -39,6 +52,7 @@ AUTH_REQUIRED = TaskState.TASK_STATE_AUTH_REQUIRED
 SUBMITTED = TaskState.TASK_STATE_SUBMITTED
 
 LEASE = 30.0
+PACE = Pace(journal_after=0.01, retry_after=0.0)
 
 
 class Clock:
@@ -68,21 +82,24 @@ def artifact(name: str = "a", text: str = "content") -> Artifact:
 class Host:
     """One process: what it knows by itself, over a store that it shares."""
 
-    def __init__(self, store: ObjectStore, name: str, **ledger_options) -> None:
+    def __init__(self, store: ObjectStore, name: str, *, keep_batches: float = 0.0, **ledger_options) -> None:
         self.name = name
         self.bucket = store
         self.table = ClaimTable(name)
         self.records = TaskRecords(store)
         self.liveness = Liveness(store, self.table)
-        self.settler = Settler(self.records, self.liveness, self.table)
+        self.journal = Journal(store)
+        self.settler = Settler(self.records, self.journal, self.liveness, self.table)
         self.ledger = Ledger(store, self.records, self.settler, self.table, **ledger_options)
-        self.tasks = BucketTaskStore(store, self.records, self.table, self.settler.settled, retry_pause=0.0)
-        self.stream = BucketEventStream(self.tasks.read, self.table, poll=0.01)
+        self.tasks = BucketTaskStore(
+            store, self.records, self.journal, self.table, self.settler.settled, pace=PACE, keep_batches=keep_batches
+        )
+        self.stream = BucketEventStream(self.tasks, self.records, self.journal, self.table, poll=0.01)
 
     async def beat(self) -> None:
         """Renews the heartbeat: what is open now is listed, what was given back is not."""
         following, still_open = self.table.snapshot()
-        record = HeartbeatRecord(host=self.name, lease_seconds=LEASE, next=following, open=still_open)
+        record = HeartbeatRecord(host=self.name, lease_seconds=LEASE).renewed(following, still_open)
         await self.bucket.put(heartbeat_key(self.name), record.to_bytes(), OVERWRITE)
 
     async def die(self) -> None:
@@ -110,6 +127,10 @@ class Host:
     async def save_task(self, task: Task, event: object = None) -> TaskVersion:
         context = ServerCallContext()
         return await self.tasks.save(task, event=event, prev=None, prev_version=TaskVersion.MISSING, context=context)
+
+    def sdk(self, claim: Claim) -> TaskManager:
+        """The SDK's own task manager, as its consumer drives it: it caches the task and changes it in place."""
+        return TaskManager(self.tasks, ServerCallContext(), claim.ref.task_id, claim.ref.context_id, None)
 
     async def end(self, claim: Claim, state: TaskState = COMPLETED, pin: Pin | None = None) -> TaskVersion:
         claim.pin = pin
@@ -147,9 +168,9 @@ class Bucket:
         self.clock = Clock()
         self.store = store or MemoryStore(now=self.clock)
 
-    async def host(self, name: str, store: ObjectStore | None = None, **ledger_options) -> Host:
+    async def host(self, name: str, store: ObjectStore | None = None, **options) -> Host:
         """A host that lives; `store` is what it sees of the bucket, where that is not the bucket itself."""
-        host = Host(store or self.store, name, **ledger_options)
+        host = Host(store or self.store, name, **options)
         await host.beat()
         return host
 
@@ -169,3 +190,15 @@ def status(state: TaskState, seconds: int = 1_800_000_000) -> TaskStatus:
     made = TaskStatus(state=state)
     made.timestamp.FromSeconds(seconds)
     return made
+
+
+def says(claim: Claim, state: TaskState) -> TaskStatusUpdateEvent:
+    """An agent's status update."""
+    return TaskStatusUpdateEvent(task_id=claim.ref.task_id, context_id=claim.ref.context_id, status=status(state))
+
+
+def makes(claim: Claim, name: str, text: str = "content", *, append: bool = False) -> TaskArtifactUpdateEvent:
+    """An agent's artifact, or one more chunk of it."""
+    return TaskArtifactUpdateEvent(
+        task_id=claim.ref.task_id, context_id=claim.ref.context_id, artifact=artifact(name, text), append=append
+    )

@@ -130,7 +130,7 @@ def host_until_stopped(
         bound = settings.model_copy(update={"port": port})
         name = f"[{bound.host}]" if ":" in bound.host else bound.host
         app = create_app(bound)
-        server = Host(app, f"http://{name}:{port}", app.state.services.drain.run)
+        server = Host(app, f"http://{name}:{port}", getattr(app.state, "drain", None))
         ready(server)
         try:
             server.run(sockets=[listener])

@@ -145,7 +145,7 @@ class TurnQueue(EventQueue):
             return
         said = Message()
         said.CopyFrom(message)
-        said.task_id, said.context_id = self._ref
+        said.task_id, said.context_id = self._ref.task_id, self._ref.context_id
         self.held, self._held_metadata = now(TaskStatus(state=TaskState.TASK_STATE_COMPLETED, message=said)), Struct()
 
     async def _take_task(self, task: Task) -> None:

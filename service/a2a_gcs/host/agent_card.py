@@ -8,15 +8,16 @@ from a2a.server.agent_execution import AgentExecutor
 from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
 
 from a2a_gcs.executors import demo
+from a2a_gcs.host.settings import AgentSettings
 
 
-def build_card(agent: AgentExecutor, spec: str, origin: str) -> AgentCard:
+def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> AgentCard:
     """A card for an agent.
 
     Args:
         agent: The executor; one with a `card` attribute or method describes itself; its interfaces are replaced.
-        spec: How it was named on the command line.
-        origin: Where clients reach the host, such as `http://127.0.0.1:8080`.
+        settings: How it was named.
+        origin: Where clients reach it, such as `http://127.0.0.1:8080`.
     """
     own = getattr(agent, "card", None)
     own = own() if callable(own) else own
@@ -24,7 +25,7 @@ def build_card(agent: AgentExecutor, spec: str, origin: str) -> AgentCard:
     if isinstance(own, AgentCard):
         card.CopyFrom(own)
     else:
-        card.MergeFrom(_described(spec))
+        card.MergeFrom(_described(settings))
     card.capabilities.MergeFrom(AgentCapabilities(streaming=True, push_notifications=False))
     del card.supported_interfaces[:]
     card.supported_interfaces.extend(interfaces(origin))
@@ -42,12 +43,13 @@ def interfaces(origin: str) -> list[AgentInterface]:
     ]
 
 
-def _described(spec: str) -> AgentCard:
-    is_demo = spec == "demo"
+def _described(settings: AgentSettings) -> AgentCard:
+    spec, is_demo = settings.agent, settings.agent == "demo"
     skill = AgentSkill(id="agent", name=spec, description=f"What {spec} does.", tags=["agent"])
     return AgentCard(
         name="a2a-gcs demo" if is_demo else spec,
-        description="Keeps a journal in its workspace, to show what persists." if is_demo else f"The agent {spec}.",
+        description=settings.description
+        or ("Keeps a journal in its workspace, to show what persists." if is_demo else f"The agent {spec}."),
         version=version("a2a-gcs"),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],

@@ -11,11 +11,13 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, c
 from a2a.server.routes.fastapi_routes import add_a2a_routes_to_fastapi
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
-from starlette.routing import Mount
 
 from a2a_gcs.errors import StoreError
+from a2a_gcs.host.prompt_errors import with_prompt_errors
+from a2a_gcs.host.roots import RootedHandler
 from a2a_gcs.host.services import Services
 from a2a_gcs.host.settings import Settings
+from a2a_gcs.host.stack import HostedAgent
 from a2a_gcs.objectstore import ObjectStore
 
 _READY_WITHIN_SECONDS = 3.0
@@ -41,20 +43,30 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         finally:
             await services.close()
 
-    app = FastAPI(title=services.card.name, version=version("a2a-gcs"), lifespan=lifespan)
+    app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=lifespan)
     app.state.services = services
+    app.state.drain = services.drain.run
     _add_probes(app, services)
+    for agent in services.agents:
+        place = app if not agent.path else FastAPI(title=agent.card.name, version=agent.card.version)
+        _add_agent(place, agent, services.handlers[agent.name])
+        if agent.path:
+            app.mount(agent.path, place)
+    return app
+
+
+def _title(services: Services) -> str:
+    return services.agents[0].card.name if len(services.agents) == 1 else "a2a-gcs"
+
+
+def _add_agent(app: FastAPI, agent: HostedAgent, handler: RootedHandler) -> None:
+    """Card, JSON-RPC and REST of one agent. REST comes last: its tenant segment takes whatever is left."""
     add_a2a_routes_to_fastapi(
         app,
-        agent_card_routes=create_agent_card_routes(services.card),
-        jsonrpc_routes=create_jsonrpc_routes(services.handler, "/", enable_v0_3_compat=True),
-        rest_routes=[
-            route
-            for route in create_rest_routes(services.handler, enable_v0_3_compat=True)
-            if not isinstance(route, Mount)  # the `/{tenant}` prefix: this host serves no tenants
-        ],
+        agent_card_routes=create_agent_card_routes(agent.card),
+        jsonrpc_routes=with_prompt_errors(create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True)),
+        rest_routes=with_prompt_errors(create_rest_routes(handler, enable_v0_3_compat=True)),
     )
-    return app
 
 
 def _add_probes(app: FastAPI, services: Services) -> None:

@@ -52,4 +52,5 @@ class ClaimingContextBuilder(RequestContextBuilder):
     async def _claim(self, message: Message, task_id: str | None, context_id: str | None) -> Claim:
         if task_id:
             return await self._ledger.take_turn(task_id, context_id, message)
-        return await self._ledger.claim(TaskRef(context_id or str(uuid.uuid4()), str(uuid.uuid4())), message)
+        ref = TaskRef(context_id or str(uuid.uuid4()), str(uuid.uuid4()))
+        return await self._ledger.claim(ref, message, minted=not context_id)

@@ -34,7 +34,6 @@ from a2a.types.a2a_pb2 import (
 )
 from a2a.utils.errors import (
     InternalError,
-    InvalidParamsError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -44,6 +43,7 @@ from a2a.utils.task import apply_history_length
 from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
+from a2a_gcs.host.admission import Admission
 from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuilder
 from a2a_gcs.host.errors import to_a2a_error
 from a2a_gcs.ledger.errors import Fenced, Repeated
@@ -118,6 +118,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         ledger: Who may run.
         table: What runs here.
         card: What the agent says of itself.
+        admission: Whether new work is taken.
     """
 
     def __init__(  # noqa: PLR0917 - what it is made of
@@ -128,8 +129,8 @@ class RequestHandler(DefaultRequestHandlerV2):
         ledger: Ledger,
         table: ClaimTable,
         card: AgentCard,
+        admission: Admission | None = None,
     ) -> None:
-        self.draining = False
         super().__init__(
             agent_executor=executor,
             task_store=store,
@@ -142,6 +143,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         self._stream = stream
         self._ledger = ledger
         self._table = table
+        self._admission = admission or Admission()
         self._set_ups: set[asyncio.Task[_Run]] = set()
 
     # ------------------------------------------------------------------ send
@@ -214,10 +216,7 @@ class RequestHandler(DefaultRequestHandlerV2):
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
         """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
-        if context.tenant:
-            raise InvalidParamsError(message="this host serves no tenants")
-        if self.draining:
-            raise InternalError("this host is being restarted; send again", {"reason": "HOST_DRAINING"})
+        self._admission.check()
         task = asyncio.create_task(self._set_up(params, context, whole_tasks=whole_tasks))
         self._set_ups.add(task)
         task.add_done_callback(self._set_ups.discard)

@@ -23,7 +23,7 @@ from a2a_gcs.clock import boottime
 from a2a_gcs.errors import A2AGcsError, Conflict, CorruptRecord, InvalidId, NotFound
 from a2a_gcs.layout import heartbeat_key
 from a2a_gcs.objectstore.port import ObjectStore
-from a2a_gcs.records import HeartbeatRecord, OpenClaim, Owner
+from a2a_gcs.records import HeartbeatRecord, Owner
 
 DEFAULT_LEASE_SECONDS = 30.0
 
@@ -38,15 +38,23 @@ class Heartbeat:
             twice (memory, an object of the caller's) is passed with `own_thread=False` and used on the caller's loop.
         table: The claims to list; they lapse when the lease does.
         lease: Seconds after which others take this host for dead; whole seconds, 3 or more (FACTS 4).
+        clock: What the lease is measured by here, in seconds.
     """
 
     def __init__(
-        self, open_store: Callable[[], ObjectStore], table: ClaimTable, *, lease: float, own_thread: bool = True
+        self,
+        open_store: Callable[[], ObjectStore],
+        table: ClaimTable,
+        *,
+        lease: float,
+        own_thread: bool = True,
+        clock: Callable[[], float] = boottime,
     ) -> None:
         self._open_store = open_store
         self._table = table
         self._lease = lease
         self._own_thread = own_thread
+        self._clock = clock
         self._acknowledged = 0.0
         self._lapsed = False
         self._first: Future[None] = Future()
@@ -58,7 +66,7 @@ class Heartbeat:
     @property
     def age(self) -> float:
         """Seconds since the last acknowledged renewal was sent."""
-        return boottime() - self._acknowledged
+        return self._clock() - self._acknowledged
 
     async def start(self) -> None:
         """Returns once the heartbeat is durable, which is before the first claim. Raises StoreError."""
@@ -110,30 +118,28 @@ class Heartbeat:
 
     async def _renew(self, beat: VersionedObject[HeartbeatRecord]) -> None:
         """One renewal by compare-and-swap; the lease counts from before it is sent."""
-        sent = boottime()
+        sent = self._clock()
         seen = await beat.load()
         following, still_open = self._table.snapshot()
-        listed = tuple(OpenClaim(n=n, context_id=r.context_id, task_id=r.task_id) for n, r in still_open.items())
-        renewed = seen.value.model_copy(update={"next": following, "open": tuple(still_open), "claims": listed})
         with contextlib.suppress(Conflict):  # somebody tidied up: the next renewal sees it
-            await beat.replace(seen, renewed)
+            await beat.replace(seen, seen.value.renewed(following, still_open, self._table.roots()))
             self._acknowledged, self._lapsed = sent, False
 
     async def _renew_or_lapse(self, beat: VersionedObject[HeartbeatRecord]) -> bool:
         """Renews in time, or lets the claims lapse. Whether it failed."""
         stop_at = self._acknowledged + self._lease * 2 / 3
-        if boottime() >= stop_at:  # this process was suspended, or the bucket was out of reach
+        if self._clock() >= stop_at:  # this process was suspended, or the bucket was out of reach
             self._lapse()
         patience = self._lease * 4 / 30
-        remaining = stop_at - boottime()
+        remaining = stop_at - self._clock()
         try:
             await asyncio.wait_for(self._renew(beat), min(patience, remaining) if remaining > 0 else patience)
         except Exception as e:  # noqa: BLE001 - whatever it is, the lease runs out meanwhile, and somebody has to see that
             log.warning("heartbeat.not_renewed", error=str(e) or type(e).__name__, age_seconds=round(self.age, 1))
-            if boottime() >= stop_at:
+            if self._clock() >= stop_at:
                 self._lapse()
             return True
-        return boottime() - self._acknowledged > patience
+        return self.age > patience
 
     def _lapse(self) -> None:
         if self._lapsed or not self._host_loop:

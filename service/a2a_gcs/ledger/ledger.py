@@ -35,6 +35,8 @@ from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 
 log = structlog.get_logger(__name__)
 
+_KNOWN_CONTEXTS = 10_000
+
 _LedgerObject = VersionedObject[ContextRecord]
 
 
@@ -66,14 +68,23 @@ class Ledger:
         self._table = table
         self._patience = patience
         self._resume_from = resume_from
+        self._known: dict[str, Versioned[ContextRecord]] = {}
 
     # ------------------------------------------------------------------ a new task
 
-    async def claim(self, ref: TaskRef, message: Message) -> Claim:
+    async def claim(self, ref: TaskRef, message: Message, *, minted: bool = False) -> Claim:
         """Claims a context for a new task.
+
+        What this process knows of the context, because it wrote it, is tried without
+        reading first: the compare-and-swap checks it.
 
         Nothing is left behind by a refusal, unless a try was ambiguous: then the
         pointer stays, as the claim may have stood for a while (rule *keep_ptr*).
+
+        Args:
+            ref: The context, and an id that no task has.
+            message: What starts the task.
+            minted: The context's id is new as well, so there is nothing to read.
 
         Raises:
             ContextBusy: Another task of the context is not terminal.
@@ -84,6 +95,8 @@ class Ledger:
         give_up_at = boottime() + self._patience
         ledger = self._ledger(ref.context_id)
         try:
+            if (claim := await self._claim_known(attempt, ledger, message, minted=minted)) is not None:
+                return claim
             while boottime() < give_up_at:
                 seen = await ledger.load()
                 before = seen_before(seen.value, message)
@@ -98,6 +111,19 @@ class Ledger:
         except BaseException:
             await self._unpoint(attempt)
             raise
+
+    async def _claim_known(
+        self, attempt: _Attempt, ledger: _LedgerObject, message: Message, *, minted: bool
+    ) -> Claim | None:
+        """One try on what this process wrote last; None if it knows nothing, or too little, or something old."""
+        context_id = attempt.ref.context_id
+        fresh = Versioned(ContextRecord(context_id=context_id), 0) if minted else None
+        seen = self._known.get(context_id, fresh)
+        if seen is None or seen_before(seen.value, message) is not None:
+            return None
+        active = self._table.ended(seen.value.active.task_id) if seen.value.active else None
+        now = standing(seen.value, active, self._resume_from)
+        return await self._try_claim(attempt, ledger, seen, now.last, message) if isinstance(now, Free) else None
 
     async def _exists(self, ref: TaskRef) -> bool:
         try:
@@ -117,7 +143,10 @@ class Ledger:
             return now if isinstance(now, Free) else None
         ref = TaskRef(record.context_id, record.active.task_id)
         if isinstance(active, TaskRecord):
-            after = await self._settler.settled(active)
+            try:
+                after = await self._settler.settled(active)
+            except CorruptRecord as e:  # a batch of its journal, or what somebody made of it just now
+                raise ActiveTaskUnreadable(e.key, ref) from e
             if not after.terminal:
                 raise ContextBusy(ref, state_name(after.task), waits=after.parked)
             return None
@@ -170,6 +199,7 @@ class Ledger:
             if isinstance(claimed, Conflict):
                 return None
             raise claimed
+        self._learn(claimed)
         claim = _new_claim(attempt, owner, claimed, last)
         held = self._table.hold(claim)
         if not held or isinstance(pointed, BaseException):
@@ -306,7 +336,8 @@ class Ledger:
         if claim.ledger is None:
             raise Fenced(claim.ref)
         try:
-            await self._ledger(claim.ref.context_id).replace(claim.ledger, claim.ledger.value.released())
+            released = claim.ledger.value.released()
+            self._learn(await self._ledger(claim.ref.context_id).replace(claim.ledger, released))
         except Conflict as e:
             self._table.finish(claim, End.FENCED)
             raise Fenced(claim.ref) from e
@@ -320,6 +351,14 @@ class Ledger:
         """Puts a turn that was not started back: parked, with the answer in its history."""
         meta: TaskMeta = claim.record.meta.with_(open=False, seq=claim.record.meta.seq + 1)
         await self._records.write(claim.record, claim.record.task, meta)
+
+    def _learn(self, written: Versioned[ContextRecord]) -> None:
+        """Remembers a record that this process wrote, the most recent ones."""
+        context_id = written.value.context_id
+        self._known.pop(context_id, None)
+        self._known[context_id] = written
+        if len(self._known) > _KNOWN_CONTEXTS:
+            self._known.pop(next(iter(self._known)))
 
     def _ledger(self, context_id: str) -> _LedgerObject:
         return VersionedObject(self._store, context_key(context_id), ContextRecord(context_id=context_id))

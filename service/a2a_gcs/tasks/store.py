@@ -27,6 +27,7 @@ from a2a_gcs.clock import utcnow
 from a2a_gcs.errors import Conflict, CorruptRecord, StoreError
 from a2a_gcs.journal import Journal
 from a2a_gcs.objectstore.port import ObjectStore
+from a2a_gcs.records import TURN_STRIDE
 from a2a_gcs.task_json import TERMINAL, stamp
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 from a2a_gcs.tasks.listing import Settle, list_tasks
@@ -105,7 +106,8 @@ class BucketTaskStore(VersionedTaskStore):
 
         Raises:
             ConcurrentTaskModificationError: This process does not hold the task's turn (any more).
-            StoreError: A state in the middle of a turn could not be written.
+            StoreError: A state in the middle of a turn could not be written. If that was the first, the claim is
+                given up: whoever meets it ends it.
         """
         del prev, prev_version, context
         claim = self._table.get(task.id)
@@ -115,18 +117,22 @@ class BucketTaskStore(VersionedTaskStore):
         update = event if isinstance(event, TaskStatusUpdateEvent | TaskArtifactUpdateEvent) else None
         state = task.status.state
         ends = state in TERMINAL or (event is not None and event is claim.parks_with)
-        if update is not None and not ends and writer.goes_on_in(state):
-            return TaskVersion(await writer.update(update))
         if claim.quiet and not ends and not writer.begun:
             return TaskVersion(writer.begin(task))
-        copy = Task()
-        copy.CopyFrom(task)
         try:
+            if update is not None and not ends and writer.goes_on_in(state):
+                return TaskVersion(await writer.update(update))
+            copy = Task()
+            copy.CopyFrom(task)
             seq = await writer.write(copy, ends=ends, event=None if ends else update)
         except Conflict as e:
             if claim.end is End.CANCELED:
-                return await self._save_without_claim(copy)
+                return await self._save_without_claim(task)
             raise ConcurrentTaskModificationError(task.id) from e
+        except StoreError:
+            if not claim.record.version:  # the SDK writes FAILED over a task that is there, but nothing where none is
+                self._finish(claim, End.SURRENDERED)
+            raise
         if ends:
             self._finish(claim, End.TERMINAL if state in TERMINAL else End.PARKED)
         return TaskVersion(seq)
@@ -176,8 +182,9 @@ class BucketTaskStore(VersionedTaskStore):
         found, meta = stored
         if found in {version, claim.record.version}:
             return True
-        if (meta.owner, meta.turn, meta.open) == (str(claim.owner), claim.turn, True):
-            return True  # a write of our own whose answer is on its way
+        own = (meta.owner, meta.turn) == (str(claim.owner), claim.turn) and meta.seq < (claim.turn + 1) * TURN_STRIDE
+        if own:  # a write whose answer is on its way; if it ended the turn, what is stored is shown
+            return meta.open
         await self._lost(claim)
         return False
 
@@ -205,8 +212,7 @@ class BucketTaskStore(VersionedTaskStore):
 
     async def _cancel_own(self, claim: Claim) -> TaskRecord:
         """CANCELED through the turn's own writer: after everything that the agent said until now."""
-        writer = self._writer(claim)
-        await writer.write(_canceled(writer.current()), ends=True, event=None)
+        await self._writer(claim).cut_short(_canceled)
         self._finish(claim, End.CANCELED)
         return claim.record
 

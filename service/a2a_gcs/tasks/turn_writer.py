@@ -2,8 +2,8 @@
 
 An object takes about one write a second (FACTS 1). So an update of a running
 task is acknowledged at once, is durable in the journal within a quarter of a
-second, and enters task.json when that has doubled or is some seconds old: the
-bytes written stay linear in the agent's output. States that somebody waits
+second, and enters task.json when that has grown to several times its size: the
+bytes written stay linear in the agent's output (decision 0002). States that somebody waits
 for are written through, after everything that came before them.
 """
 
@@ -27,6 +27,8 @@ from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 
 log = structlog.get_logger(__name__)
 
+_QUARTER_MORE = 1.25
+
 _LOST = frozenset({End.CANCELED, End.FENCED, End.TERMINAL, End.PARKED, End.SURRENDERED, End.RELEASED})
 """Ends after which nothing of the turn may be written. A lapsed turn may: compare-and-swap tells whether it is lost."""
 
@@ -37,15 +39,22 @@ class Pace:
 
     Attributes:
         journal_after: From an update to its batch.
-        rewrite_after: From task.json's last write to the next, while there is something new.
         rewrite_apart: Least time between two writes of task.json that nobody waits for.
+        rewrite_growth: How many times larger a task is when task.json is written again; 4 keeps all these
+            writes together below half of what the agent has put out.
+        small_bytes: Up to this size a task is written again after `rewrite_small_after` all the same.
+        rewrite_small_after: From task.json's last write to the next, while there is something new.
+        batches: Most batches that a reader has to fold, if the task has grown by a quarter meanwhile.
         retry_after: Between tries of a write that the store did not take.
         pending_bytes: Updates that wait for the journal; beyond that the agent waits.
     """
 
     journal_after: float = 0.25
-    rewrite_after: float = 5.0
     rewrite_apart: float = 1.0
+    rewrite_growth: float = 4.0
+    small_bytes: int = 64 * 1024
+    rewrite_small_after: float = 5.0
+    batches: int = 256
     retry_after: float = 1.0
     pending_bytes: int = 8 * 1024 * 1024
 
@@ -78,6 +87,7 @@ class TurnWriter:
         self._written_bytes = self._latest.ByteSize()
         self._written_at = boottime()
         self._flusher: asyncio.Task[None] | None = None
+        self._ending = False
 
     @property
     def batches(self) -> int:
@@ -114,9 +124,18 @@ class TurnWriter:
         return self._seq
 
     async def update(self, event: Update) -> int:
-        """Acknowledges an update of a running task; waits only when the journal is far behind. Its seq."""
+        """Acknowledges an update of a running task; waits only when the journal is far behind. Its seq.
+
+        Raises:
+            Conflict: The turn has ended.
+        """
         copy = type(event)()
         copy.CopyFrom(event)  # type: ignore[arg-type]
+        while self._ending:  # what is acknowledged now would not be in the task that is being written
+            async with self._lock:
+                pass
+        if self.claim.end in _LOST:
+            raise Conflict(task_key(self.claim.ref))
         fold(self._latest, copy)
         self._seq += 1
         seq = self._seq
@@ -156,9 +175,15 @@ class TurnWriter:
     def _rewrite_is_due(self) -> bool:
         if not self.claim.held or not self._behind():
             return False
-        since = boottime() - self._written_at
-        doubled = self._latest.ByteSize() >= 2 * max(self._written_bytes, 1)
-        return since >= self._pace.rewrite_after or (doubled and since >= self._pace.rewrite_apart)
+        since, pace = boottime() - self._written_at, self._pace
+        if since < pace.rewrite_apart:
+            return False
+        size, grown = self._latest.ByteSize(), self._latest.ByteSize() / max(self._written_bytes, 1)
+        if grown >= pace.rewrite_growth:
+            return True
+        if size <= pace.small_bytes:
+            return since >= pace.rewrite_small_after
+        return self._batch - self.claim.record.meta.journal >= pace.batches and grown >= _QUARTER_MORE
 
     async def _create(self) -> None:
         """Writes the first task.json, with all that the task holds by now: nothing of that needs the journal."""
@@ -216,6 +241,22 @@ class TurnWriter:
                 self._fenced()
                 raise
 
+    async def cut_short(self, change: Callable[[TaskRecord], Task]) -> None:
+        """Ends the turn with what `change` makes of the task, after all that was acknowledged until then.
+
+        Raises:
+            Conflict: It has ended otherwise.
+        """
+        async with self._lock:
+            self._ending = True
+            try:
+                await self._write_through(change(self.current()), ends=True, event=None)
+            except Conflict:
+                self._fenced()
+                raise
+            finally:
+                self._ending = False
+
     async def _write_through(self, task: Task, *, ends: bool, event: Update | None) -> int:
         while True:
             if self.claim.end in _LOST:  # while this waited for the lock, or for the store
@@ -223,8 +264,8 @@ class TurnWriter:
             try:
                 if self.claim.record.version:  # a task.json that is created holds everything
                     await self._flush()
-                seq, held = self._seq + 1, len(self._pending)
-                await self._write(task, self._meta(seq, ends=ends))
+                held = len(self._pending)
+                await self._write(task, self._meta(self._seq + 1, ends=ends))
                 self._drop(held)
             except Conflict:
                 raise
@@ -234,7 +275,7 @@ class TurnWriter:
                 log.warning("task.end_not_stored_yet", task_id=self.claim.ref.task_id, error=str(e))
                 await asyncio.sleep(self._pace.retry_after)
                 continue
-            self._seq = seq
+            self._seq = seq = self.claim.record.meta.seq
             self._latest.CopyFrom(task)
             if event is not None:
                 self._pending.append(Journaled(seq, event))
@@ -259,6 +300,7 @@ class TurnWriter:
                 if (stored.meta.seq, stored.meta.open, stored.task) != (meta.seq, meta.open, task):
                     if stored.terminal or not stored.meta.open:  # settling and canceling leave owner and turn
                         raise
+                    meta = meta.with_(seq=max(meta.seq, stored.meta.seq + 1))  # two tasks never have one version
                     continue
             self._written_at, self._written_bytes = boottime(), task.ByteSize()
             return

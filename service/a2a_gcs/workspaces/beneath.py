@@ -19,6 +19,7 @@ from typing import Self
 from a2a_gcs.workspaces.errors import WorkspaceError
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HANDLE = getattr(os, "O_PATH", None)  # Linux only
 _KEPT = 64  # levels whose descriptors stay open; deeper ones are walked again
 
@@ -53,6 +54,21 @@ def widen(name: bytes, parent: int, mode: int) -> None:
         os.chmod(f"/proc/self/fd/{handle}", mode)  # noqa: PTH101 - not one of ours to resolve
     finally:
         os.close(handle)
+
+
+def open_file(name: bytes, parent: int) -> int:
+    """Opens a file for reading, for a moment also one that its owner made unreadable."""
+    try:
+        return os.open(name, _FILE, dir_fd=parent)
+    except PermissionError:
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+            raise
+    mode = stat.S_IMODE(status.st_mode)
+    widen(name, parent, mode | stat.S_IRUSR)
+    fd = os.open(name, _FILE, dir_fd=parent)
+    os.fchmod(fd, mode)
+    return fd
 
 
 class Beneath:

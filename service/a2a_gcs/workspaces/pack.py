@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterable
 
 from a2a_gcs.workspaces.archive import TarGzWriter
-from a2a_gcs.workspaces.beneath import Beneath, widen
+from a2a_gcs.workspaces.beneath import Beneath, open_file
 from a2a_gcs.workspaces.bridge import CHUNK
 from a2a_gcs.workspaces.errors import WorkspaceError
 from a2a_gcs.workspaces.limits import Meter
@@ -17,7 +17,6 @@ from a2a_gcs.workspaces.scanner import Entry
 
 _SMALL = 1 << 20  # read as a whole before its header is written, so that a retry costs nothing
 _READS = 5
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _GONE = (FileNotFoundError, NotADirectoryError)
 
 
@@ -82,7 +81,7 @@ class Packer:
         self._writer.member(Member(path, kind, mode, status.st_mtime_ns, size, target))
 
     def _file(self, path: bytes, name: bytes, parent: int) -> None:
-        fd = _open(name, parent)
+        fd = open_file(name, parent)
         try:
             status = os.fstat(fd)
             inode = (status.st_dev, status.st_ino)
@@ -125,21 +124,6 @@ class Packer:
         self._writer.end_of_file(before.st_size)
         if not _same(before, os.fstat(fd)):
             raise Changed(path, "it was written to")
-
-
-def _open(name: bytes, parent: int) -> int:
-    """Opens a file for reading, for a moment also one that its owner made unreadable."""
-    try:
-        return os.open(name, _OPEN, dir_fd=parent)
-    except PermissionError:
-        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
-            raise
-    mode = stat.S_IMODE(status.st_mode)
-    widen(name, parent, mode | stat.S_IRUSR)
-    fd = os.open(name, _OPEN, dir_fd=parent)
-    os.fchmod(fd, mode)
-    return fd
 
 
 def _read_whole(fd: int, size: int) -> bytes:

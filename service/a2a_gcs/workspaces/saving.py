@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pathspec import GitIgnoreSpec
+
 from a2a_gcs.workspaces.archive import TarGzWriter
 from a2a_gcs.workspaces.beneath import Beneath, open_root
 from a2a_gcs.workspaces.bridge import Outflow
 from a2a_gcs.workspaces.ignore import Ignore
 from a2a_gcs.workspaces.limits import Limits, Meter
+from a2a_gcs.workspaces.notes import Notes
 from a2a_gcs.workspaces.pack import Changed, Packer
-from a2a_gcs.workspaces.scanner import Entry, Notes, scan
+from a2a_gcs.workspaces.scanner import Entry, scan
 
 _READABLE = 0o500
 
@@ -26,7 +29,7 @@ class Packed:
     notes: Sequence[str]
 
 
-def pack(directory: Path, limits: Limits, ignore: Sequence[str], outflow: Outflow) -> Packed:
+def pack(directory: Path, limits: Limits, ignore: GitIgnoreSpec, outflow: Outflow) -> Packed:
     """Scans, packs, and makes sure that nothing slipped away in between.
 
     Raises:
@@ -38,7 +41,8 @@ def pack(directory: Path, limits: Limits, ignore: Sequence[str], outflow: Outflo
     try:
         with Beneath(root, force=_READABLE) as beneath:
             try:
-                packed = _pack(beneath, outflow, limits, Ignore.of(root, ignore))
+                notes = Notes()
+                packed = _pack(beneath, outflow, limits, Ignore.of(root, ignore, notes), notes)
             finally:
                 beneath.put_back()
         _expect_same(root, directory)
@@ -47,8 +51,8 @@ def pack(directory: Path, limits: Limits, ignore: Sequence[str], outflow: Outflo
     return packed
 
 
-def _pack(beneath: Beneath, outflow: Outflow, limits: Limits, ignore: Ignore) -> Packed:
-    notes, meter = Notes(), Meter(limits)
+def _pack(beneath: Beneath, outflow: Outflow, limits: Limits, ignore: Ignore, notes: Notes) -> Packed:
+    meter = Meter(limits)
     entries = scan(beneath, ignore, Meter(limits), notes, outflow.check)
     packer = Packer(beneath, TarGzWriter(outflow.write, meter), meter, outflow.check)
     packer.run(entries)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from a2a_gcs.workspaces.beneath import Beneath, names_of
-from a2a_gcs.workspaces.errors import WorkspaceError, shown
+from a2a_gcs.workspaces.errors import WorkspaceError
 from a2a_gcs.workspaces.ignore import Ignore
 from a2a_gcs.workspaces.limits import Meter
+from a2a_gcs.workspaces.notes import Notes
 
 _SKIPPED = {
     stat.S_IFSOCK: "a socket",
@@ -18,7 +19,6 @@ _SKIPPED = {
     stat.S_IFCHR: "a character device",
     stat.S_IFBLK: "a block device",
 }
-_MAX_NOTES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,6 @@ class Entry:
     path: bytes
     mode: int
     inode: tuple[int, int]
-
-
-@dataclass(slots=True)
-class Notes:
-    """Remarks for people; the first hundred, and how many more there were."""
-
-    _lines: list[str] = field(default_factory=list)
-    _more: int = 0
-
-    def add(self, path: bytes, remark: str) -> None:
-        if len(self._lines) < _MAX_NOTES:
-            self._lines.append(f"{shown(path)}: {remark}")
-        else:
-            self._more += 1
-
-    def lines(self) -> tuple[str, ...]:
-        return (*self._lines, *([f"and {self._more:,} more"] if self._more else []))
 
 
 def scan(beneath: Beneath, ignore: Ignore, meter: Meter, notes: Notes, check: Callable[[], None]) -> list[Entry]:

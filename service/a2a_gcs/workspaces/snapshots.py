@@ -17,7 +17,7 @@ from a2a_gcs.records import Pin
 from a2a_gcs.workspaces.beneath import names_of, open_root
 from a2a_gcs.workspaces.bridge import Inflow, Outflow, in_thread, outlast
 from a2a_gcs.workspaces.errors import SnapshotCorrupt, SnapshotMissing, SnapshotUnstable, WorkspaceError
-from a2a_gcs.workspaces.ignore import CREDENTIALS
+from a2a_gcs.workspaces.ignore import CREDENTIALS, patterns
 from a2a_gcs.workspaces.limits import Limits
 from a2a_gcs.workspaces.pack import Changed
 from a2a_gcs.workspaces.removal import empty
@@ -81,10 +81,13 @@ class Snapshots:
             ignore: Patterns in the syntax of .gitignore that never enter a snapshot; a
                 workspace adds its own in `.a2aignore`.
             pause: Seconds before the first retry; each further one waits twice as long.
+
+        Raises:
+            ConfigError: A pattern is none.
         """
         self._store = store
         self._limits = limits
-        self._ignore = tuple(ignore)
+        self._ignore = patterns(ignore)
         self._pause = pause
 
     async def save(self, directory: Path, key: str, *, replaces: int) -> Saved:

@@ -58,7 +58,7 @@ def test_a_context_record_keeps_what_it_does_not_know(change):
 
 def test_a_heartbeat_keeps_what_it_does_not_know():
     """A renewal changes next and open, and nothing that a later release put there."""
-    raw = {"schema": 1, "host": "h", "leaseSeconds": 30, "next": 1, "open": [], "later": {"zone": "b"}}
+    raw = {"schema": 1, "host": "h", "leaseSeconds": 30, "next": 1, "open": [], "claims": [], "later": {"zone": "b"}}
     record = HeartbeatRecord.parse("k", json.dumps(raw).encode())
     assert reread(record.model_copy(update={"next": 4, "open": (2, 3)})) == {**raw, "next": 4, "open": [2, 3]}
 
@@ -148,9 +148,11 @@ metas = st.builds(
     seq=st.integers(0, 2**62),
     state=st.text(max_size=5),
     status_time=st.integers(-(10**15), 10**15),
+    journal=st.integers(0, 10**6),
     was=st.text(max_size=5),
+    patience=st.integers(0, 10**6),
     pin=st.none() | st.builds(Pin, generation=st.integers(1, 2**62), crc32c=st.text(max_size=8)),
-    extra=st.dictionaries(st.sampled_from(["later", "deadline", "journal"]), st.text(max_size=5)),
+    extra=st.dictionaries(st.sampled_from(["later", "deadline"]), st.text(max_size=5)),
 )
 
 

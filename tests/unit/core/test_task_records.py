@@ -84,7 +84,7 @@ async def test_an_unreadable_task_does_not_break_a_listing(bucket):
 
 @pytest.mark.parametrize("state", ["running", "parked", "unknown"])
 async def test_a_context_whose_newest_task_is_unreadable(bucket, state):
-    """Nobody knows whether it is done: new messages are refused, saying which object to repair, and it is left alone."""
+    """Nobody knows whether it is done: new messages are refused, naming the object to repair, which is left alone."""
     a, b = await bucket.host("a"), await bucket.host("b")
     claim = await a.start()
     if state == "parked":

@@ -1,5 +1,6 @@
 """Archives made to escape, to overwhelm or to deceive: refused by name, and nothing outside is touched."""
-# ruff: noqa: PTH115 - what the link says, not what pathlib makes of it
+# What the link says, not what pathlib makes of it.
+# ruff: noqa: PTH115
 
 import gzip
 import os
@@ -48,7 +49,7 @@ def raw_pax(*records: bytes) -> bytes:
     return header.tobuf(tarfile.USTAR_FORMAT) + payload + bytes(-len(payload) % 512)
 
 
-OUTSIDE = "OUTSIDE"  # stands for the directory beside the workspace
+OUTSIDE = "@outside"  # stands for the directory beside the workspace, which is called OUTSIDE
 
 HOSTILE = {
     "dot-dot": ([file("../escaped")], "../escaped"),
@@ -144,6 +145,28 @@ async def test_a_hostile_member_is_refused_by_name(case, outside, target, store,
     after = describe(tmp_path)
     assert {p: f for p, f in after.items() if p != b"target"} == {p: f for p, f in before.items() if p != b"target"}
     assert (outside / "victim").stat().st_nlink == links
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("absolute", "its name is absolute"),
+        ("dot-dot", "its name leads out by '..'"),
+        ("write through a link", "a part of its path is a file or a link"),
+        ("the same file twice", "the archive holds another member of that name"),
+        ("hard link to outside", "it is a hard link to '../OUTSIDE/victim', and its name leads out by '..'"),
+        ("character device", "it is a character device"),
+    ],
+)
+async def test_the_error_says_why(case, reason, outside, target, store):
+    """People learn from the message what the archive tried."""
+    pin = await stored(store, tar(*[placed(entry, outside) for entry in HOSTILE[case][0]]))
+
+    with pytest.raises(UnsafeArchive) as refused:
+        await Snapshots(store).restore(KEY, pin, target)
+
+    assert refused.value.reason == reason
+    assert reason in str(refused.value)
 
 
 async def test_links_are_kept_but_their_targets_never_touched(outside, target, store):

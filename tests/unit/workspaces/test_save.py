@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from a2a_gcs.errors import Conflict, NotFound, Throttled, Unavailable
+from a2a_gcs.errors import ConfigError, Conflict, NotFound, Throttled, Unavailable
 from a2a_gcs.objectstore.local import LocalStore
 from a2a_gcs.objectstore.memory import MemoryStore
 from a2a_gcs.objectstore.port import IF_ABSENT
@@ -416,6 +416,38 @@ async def test_a_workspace_says_itself_what_stays_out(source, store):
 
     assert names((await store.get(KEY)).body) == [".a2aignore", "b.txt", "keep.log", "sub", "sub/build", "sub/build/x"]
     assert saved.notes == ()
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "link to nothing"])
+async def test_an_ignore_file_that_is_none_has_no_effect(kind, source, target, store, tmp_path):
+    """A directory or link called `.a2aignore` travels like any other, and its content or target is not read."""
+    (tmp_path / "outside").write_text("*")
+    if kind == "directory":
+        (source / ".a2aignore").mkdir()
+    else:
+        (source / ".a2aignore").symlink_to(tmp_path / ("outside" if kind == "link" else "nothing"))
+    (source / "file").write_text("f")
+
+    await quick(store).save(source, KEY, replaces=0)
+
+    assert names((await store.get(KEY)).body) == [".a2aignore", "file"]
+
+
+async def test_a_line_that_is_no_pattern_is_noted(source, store):
+    """One wrong line does not make the snapshot fail, nor the other lines void."""
+    (source / ".a2aignore").write_text("!\n*.log\n")
+    (source / "a.log").write_text("log")
+
+    saved = await quick(store).save(source, KEY, replaces=0)
+
+    assert saved.notes == (".a2aignore: line 1 is no pattern and has no effect",)
+    assert names((await store.get(KEY)).body) == [".a2aignore"]
+
+
+def test_a_setting_that_is_no_pattern_is_refused_at_the_start(store):
+    """A wrong pattern in a setting is found before anything is saved."""
+    with pytest.raises(ConfigError, match="gitignore"):
+        Snapshots(store, ignore=["!"])
 
 
 async def test_memory_stays_flat(source, target, tmp_path):

@@ -1,5 +1,6 @@
 """Makes and compares directory trees, and makes archives that no honest program makes."""
-# ruff: noqa: PTH - names that are no UTF-8 need bytes
+# Names that are no UTF-8 need bytes.
+# ruff: noqa: PTH101, PTH115, PTH118, PTH123, PTH208
 
 import gzip
 import io
@@ -59,8 +60,8 @@ def opened(path: bytes, status: os.stat_result, function: Callable[[bytes], T]) 
         os.chmod(path, stat.S_IMODE(status.st_mode))
 
 
-async def round_trip(source: Path, target: Path, store: MemoryStore | None = None) -> Restored:
-    snapshots = Snapshots(store or MemoryStore())
+async def round_trip(source: Path, target: Path, store: MemoryStore | None = None, **settings: object) -> Restored:
+    snapshots = Snapshots(store or MemoryStore(), **settings)
     saved = await snapshots.save(source, KEY, replaces=0)
     return await snapshots.restore(KEY, saved.pin, target)
 

@@ -1,0 +1,123 @@
+"""Agents under test, named `tests.support.agents:<class>` on the command line.
+
+`Scripted` obeys the demo agent's words and these, whose files are the test's:
+
+    hold <file>            works until the file exists
+    drip <file> <n>        streams chunk after chunk, n of them once the file exists, then completes
+    deaf <file>            works until the file exists, whoever cancels it; says in `<file>.done` that it has ended
+    tick <file>            appends to the file for ever, and says there that it was stopped
+    block <seconds>        blocks the event loop that long (time.sleep in execute)
+    mute <file>            emits nothing at all until the file exists
+    message <text>         answers with a plain Message
+    gather <id> <text>     sends an artifact of this id, then asks for more
+    spoil <path> <text>    writes a file, then fails
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+from a2a.helpers.proto_helpers import new_text_message
+from a2a.server.tasks import TaskUpdater
+from a2a.types.a2a_pb2 import Message, Part, Role, TaskState
+
+from a2a_gcs.executors.demo import DemoAgent
+from a2a_gcs.executors.workspace import workspace
+
+LOOK_EVERY = 0.02
+
+
+class Scripted(DemoAgent):
+    async def execute(self, context, event_queue):
+        word, _, rest = context.get_user_input().partition(" ")
+        obey = getattr(self, f"_{word}", None)
+        if obey is None:
+            await super().execute(context, event_queue)
+            return
+        updater = TaskUpdater(event_queue, context.task_id, context.context_id)
+        await obey(rest, updater, context, event_queue)
+
+    async def _hold(self, rest, updater, context, _queue):
+        (workspace(context) / "held.txt").write_text(rest)
+        await updater.start_work()
+        await updater.add_artifact([Part(text="before")], artifact_id="early", name="early", last_chunk=True)
+        await _exists(rest)
+        await _complete(updater, "held")
+
+    async def _drip(self, rest, updater, _context, _queue):
+        path, count = rest.split()
+        await updater.start_work()
+        for number in range(1, 100_000):
+            await updater.add_artifact(
+                [Part(text=f"[{number}]")], artifact_id="drip", name="drip", append=number > 1, last_chunk=False
+            )
+            if _there(path) and number >= int(count):
+                await _complete(updater, str(number))
+                return
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _deaf(self, rest, updater, _context, _queue):
+        await updater.start_work()
+        while not _there(rest):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(LOOK_EVERY)
+        await updater.add_artifact([Part(text="late")], artifact_id="late", name="late", last_chunk=True)
+        await _complete(updater, "never heard of a cancel")
+        _append(f"{rest}.done", "ended\n")
+
+    async def _tick(self, rest, updater, _context, _queue):
+        await updater.start_work()
+        try:
+            while True:
+                _append(rest, "tick\n")
+                await asyncio.sleep(LOOK_EVERY)
+        finally:
+            _append(rest, "stopped\n")
+
+    async def _block(self, rest, updater, _context, _queue):
+        await updater.start_work()
+        time.sleep(float(rest))  # noqa: ASYNC251 - what agents should not do, and do
+        await _complete(updater, "blocked")
+
+    async def _mute(self, rest, updater, _context, _queue):
+        await _exists(rest)
+        await _complete(updater, "spoke at last")
+
+    async def _message(self, rest, _updater, context, queue):
+        await queue.enqueue_event(new_text_message(rest, context_id=context.context_id, role=Role.ROLE_AGENT))
+
+    async def _gather(self, rest, updater, _context, _queue):
+        artifact, _, text = rest.partition(" ")
+        await updater.start_work()
+        await updater.add_artifact([Part(text=text)], artifact_id=artifact, name=artifact, last_chunk=True)
+        await updater.update_status(TaskState.TASK_STATE_INPUT_REQUIRED, _said(updater, "more?"))
+
+    async def _spoil(self, rest, updater, context, _queue):
+        path, _, text = rest.partition(" ")
+        (workspace(context) / path).write_text(text)
+        await updater.update_status(TaskState.TASK_STATE_FAILED, _said(updater, "failed after writing"))
+
+
+def _append(path, text):
+    with Path(path).open("a") as file:
+        file.write(text)
+
+
+def _there(path):
+    return Path(path).exists()
+
+
+async def _exists(path):
+    while not _there(path):  # noqa: ASYNC110 - it is another process that makes it
+        await asyncio.sleep(LOOK_EVERY)
+
+
+async def _complete(updater, text):
+    await updater.update_status(TaskState.TASK_STATE_COMPLETED, _said(updater, text))
+
+
+def _said(updater, text) -> Message:
+    return updater.new_agent_message([Part(text=text)])

@@ -99,7 +99,7 @@ async def story(world):
     first = await clients.send(a, "work 5 50", context=context)
     asking = background(clients.stream(a, "ask 6 150", context=context))
     task = await first_task(world, context, {task_of(first)})
-    await asyncio.gather(asking, clients.subscribe(b, task))
+    await asyncio.gather(asking, clients.subscribe(a, task), clients.subscribe(b, task))
     listening = background(clients.subscribe(a, task))
     await asyncio.gather(clients.stream(b, "work 6 150", task=task), listening)
     await clients.send(a, "fail 2", context=context)
@@ -116,10 +116,10 @@ async def canceled_midway(world, running, other, context):
     known = set(world.tasks(context))
     stream = background(world.clients.stream(running, "work 60 60", context=context))
     task = await first_task(world, context, known)
-    following = background(world.clients.subscribe(other, task))
+    following = [background(world.clients.subscribe(host, task)) for host in (running, other)]
     await chunks(world, task, 20)
     await world.clients.cancel(other, task)
-    await asyncio.gather(stream, following)
+    await asyncio.gather(stream, *following)
 
 
 # ---------------------------------------------------------------------- claims
@@ -318,6 +318,8 @@ async def silent_agent_canceled(world):
     """An agent that says nothing stops within seconds of a cancel on another host."""
     a, b = await world.start("a", "b")
     task = await started(world, a, "silent 20", "silence")
+    first = world.record("silence", task)
+    await until(lambda: world.record("silence", task) != first, what="the last write before the silence")
     call = await world.clients.cancel(b, task)
     assert state_of(call) == "canceled", f"the cancel: {call}"
     await stopped(world, task, a, CANCEL_SECONDS + BUSY)
@@ -360,13 +362,23 @@ async def parted_from_the_bucket(world):
     await stopped(world, task, a, world.lease + BUSY)
     await accepted(world, b, "parted")
     a.heal()
-    call = await until(lambda: _told_failed(world, a, task), what="the host's own word that the task failed")
-    assert call
+    call = await world.clients.get(a, task)
+    assert state_of(call) == "failed", f"the host that was cut off: {call}"
 
 
-async def _told_failed(world, host, task):
-    call = await world.clients.get(host, task)
-    return call if state_of(call) == "failed" else None
+async def work_after_a_lapse(world):
+    """A host whose lease has run out takes no work before it has renewed it: nobody would let it finish."""
+    a, b = await world.start("a", "b")
+    for method in ("GET", "POST"):
+        a.wire.script("refuse", method, "hosts/", times=1000)
+    lapses = a.process.errors().count("heartbeat.lapsed")
+    await until(lambda: a.process.errors().count("heartbeat.lapsed") > lapses, what="the end of the lease")
+    call = await world.clients.send(a, "silent 1", context="lapsed", at_once=True)
+    assert call["error"], f"work was taken without a lease: {call}"
+    a.wire.forget()
+    task = await accepted(world, a, "lapsed", "silent 1")
+    await world.clients.get(b, task)
+    await closed(world, "lapsed", task, "COMPLETED")
 
 
 # ---------------------------------------------------------------------- order, streams

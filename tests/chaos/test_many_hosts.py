@@ -50,6 +50,11 @@ async def test_a_host_without_the_bucket_stops_its_agents(world):
     await scenarios.parted_from_the_bucket(world)
 
 
+async def test_a_host_takes_no_work_without_a_lease(world):
+    """A host that could not renew its lease refuses work until it has: others would end it at once."""
+    await scenarios.work_after_a_lapse(world)
+
+
 async def test_a_silent_agent_is_canceled_from_another_host(world):
     """A cancel on another host stops an agent that says nothing within seconds."""
     await scenarios.silent_agent_canceled(world)

@@ -69,16 +69,12 @@ class _Run:
     async def obey(self, text):
         word, _, rest = text.partition(" ")
         if word == "message":
-            await self.queue.enqueue_event(
-                new_text_message(rest, context_id=self.context_id, role=Role.ROLE_AGENT)
-            )
+            await self.queue.enqueue_event(new_text_message(rest, context_id=self.context_id, role=Role.ROLE_AGENT))
             return
         self.lineage.write_text("".join(f"{line}\n" for line in self.lines))
         await self.updater.start_work()
         name = f"lineage-{self.number}"
-        await self.updater.add_artifact(
-            [Part(text=" ".join(self.lines))], artifact_id=name, name=name, last_chunk=True
-        )
+        await self.updater.add_artifact([Part(text=" ".join(self.lines))], artifact_id=name, name=name, last_chunk=True)
         await getattr(self, f"_{word}")(*map(float, rest.split()))
 
     async def _work(self, count, pause=0.0):

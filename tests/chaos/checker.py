@@ -137,7 +137,9 @@ def told_is_stored(history, told):
             if state in TERMINAL or state == "input-required":
                 fits = [r for r in records if r.state == state and r.at <= at and _same_moment(r, entry)]
                 if not fits:
-                    yield Violation("I2", task, f"{call['kind']} on {call['host']} was told {state} before it was stored")
+                    yield Violation(
+                        "I2", task, f"{call['kind']} on {call['host']} was told {state} before it was stored"
+                    )
                     continue
                 known.append((at, fits[-1]))
             yield from _never_older(task, entry, call, records, known)
@@ -199,7 +201,9 @@ def artifacts_are_kept(history, told):
             continue  # nobody has touched it since its host went
         wanted = set()
         for entry, _ in told.artifacts.get(task, []):
-            wanted |= set(chunks_in(entry["text"])) if entry["kind"] == "artifact" else set(chunks_of(entry["artifacts"]))
+            wanted |= (
+                set(chunks_in(entry["text"])) if entry["kind"] == "artifact" else set(chunks_of(entry["artifacts"]))
+            )
         durable = history.durable(task)
         ends = {r.turn: r for r in records if not r.open}
         lost_turn = last.turn if last.foreign else 0
@@ -337,7 +341,9 @@ def never_backwards(history):
             elif record.parked:
                 yield Violation("I7", task, f"its archive was written at #{write.seq}, while it was parked: {record}")
             elif stored != record.pin:
-                yield Violation("I7", task, f"its archive was written twice in turn {record.turn}, again at #{write.seq}")
+                yield Violation(
+                    "I7", task, f"its archive was written twice in turn {record.turn}, again at #{write.seq}"
+                )
 
 
 def journals(history):
@@ -389,7 +395,7 @@ def _one_stream(task, call, records):
             held = chunks_of(told["artifacts"] or {})
             if held[: len(seen)] != seen and not set(held) >= set(seen) and not _of_lost_run(records):
                 yield Violation("S", task, f"{who} was sent {seen}, then a task with {held}")
-            if 0 < i and not _may_be_whole(told, records):
+            if i > 0 and not _may_be_whole(told, records):
                 yield Violation("S", task, f"{who} was sent a whole task ({told['state']}) in place of its events")
             seen = held
         elif told["kind"] == "artifact":
@@ -485,7 +491,7 @@ def healthy_runs(history, trace):
     runs = _runs(trace)
     for task, records in history.tasks.items():
         end = records[-1]
-        if end.state != "failed" or not end.foreign or records[-2:-1] and records[-2].parked:
+        if end.state != "failed" or not end.foreign or (records[-2:-1] and records[-2].parked):
             continue
         running = [r for r in runs.get(task, []) if r["from"] < end.at and r["to"] > end.at + 0.2]
         host = end.owner.rpartition("/")[0]

@@ -43,7 +43,7 @@ class Plan:
     upsets: bool = True
 
 
-async def drive(world, seed, plan=Plan()):  # noqa: B008 - frozen
+async def drive(world, seed, plan=Plan()):
     """Runs the chaos, then sees that every context takes a task. Returns the trace."""
     await world.start(*HOSTS, store_budget_seconds=4)
     world.notes["seed"] = seed
@@ -195,9 +195,7 @@ def _task(calls, context, pick, *, waiting):
 
 async def aftermath(world):
     """All faults end, every host dies; a fresh one then has to get every context to go on."""
-    for fault in world.faults:
-        fault.remove()
-    world.faults.clear()
+    world.faultless()
     for host in world.hosts.values():
         host.wire.chance = None
         host.wire.forget()

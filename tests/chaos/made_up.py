@@ -1,9 +1,9 @@
 """Traces made by hand, a write a call, for the tests of the checker.
 
-    made = MadeUp()
-    made.run("t1", chunks=3)                  # a whole task, from its claim to its end
-    made.claim("t2"); made.pointer("t2"); made.task("t2", "working")
-    made.trace()
+made = MadeUp()
+made.run("t1", chunks=3)                  # a whole task, from its claim to its end
+made.claim("t2"); made.pointer("t2"); made.task("t2", "working")
+made.trace()
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class MadeUp:
 
     def archive(self, task, lines=None):
         return self.put(
-            f"contexts/{CONTEXT}/{task}/workspace.tar.gz", archive=packed([*self.lines, task] if lines is None else lines)
+            f"contexts/{CONTEXT}/{task}/workspace.tar.gz",
+            archive=packed([*self.lines, task] if lines is None else lines),
         )
 
     def batch(self, task, number, *, events=()):

@@ -12,6 +12,9 @@ import contextlib
 import contextvars
 import functools
 
+from a2a.server.cluster import TaskVersion
+from a2a.types.a2a_pb2 import Task, TaskState, TaskStatusUpdateEvent
+
 from a2a_gcs import cas, journal, layout
 from a2a_gcs.claims import End
 from a2a_gcs.errors import Conflict, NotFound, StoreError
@@ -27,8 +30,6 @@ from a2a_gcs.records import ContextRecord, HeartbeatRecord
 from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.tasks import store, stream, turn_writer, watch
 from a2a_gcs.workspaces import snapshots
-from a2a.server.cluster import TaskVersion
-from a2a.types.a2a_pb2 import Task, TaskState, TaskStatusUpdateEvent
 
 MUTATIONS = {}
 
@@ -469,6 +470,7 @@ def journal_per_task():
 @mutation
 def journal_removed_at_once():
     """*jkeep*: batches go with the end of their turn."""
+
     async def remove_batches(self, claim, batches):
         await self._journal.remove(claim.ref, claim.turn, batches)
 
@@ -552,4 +554,3 @@ def no_readback():
     patch(retry.RetryingStore, "_own", own)
     patch(retry.RetryingStore, "_own_or_moved", own_or_moved)
     patch(snapshots._Upload, "_written", own)
-

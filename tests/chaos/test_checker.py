@@ -82,7 +82,9 @@ def two_subscribers(made):
     made.task("t1", "completed", chunks=3, pin=pin, stamp=STAMP)
     first["told"].append({"at": made.now + 0.1, **status("t1", "completed", STAMP)})
     first["ended"] = True
-    made.call("subscribe", whole("t1", "working", chunks=1), chunk("t1", 2), chunk("t1", 3), status("t1", "completed", STAMP))
+    made.call(
+        "subscribe", whole("t1", "working", chunks=1), chunk("t1", 2), chunk("t1", 3), status("t1", "completed", STAMP)
+    )
 
 
 def agent_stops_in_time(made):

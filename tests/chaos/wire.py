@@ -140,8 +140,8 @@ class Wire:
             return
         finally:
             for one in (writer, *(upstream[1:] if upstream else ())):
+                await _abort(one)
                 self._connections.discard(one)
-                one.transport.abort()
 
     async def _pass(self, request, writer, upstream):
         """Sends a request on and its answer back; False if the connection is to break."""
@@ -174,14 +174,21 @@ class Wire:
     async def _send_later(self, request, script, action):
         await (asyncio.sleep(action) if script is None else script.released.wait())
         reader, writer = await asyncio.open_connection(*self._upstream)
-        writer.write(request.raw)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            _, status = await _read_answer(reader)
-            if script:
-                script.status = status
-        if script:
-            script.landed.set()
-        writer.close()
+        try:
+            writer.write(request.raw)
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                _, status = await _read_answer(reader)
+                if script:
+                    script.status = status
+                    script.landed.set()
+        finally:
+            await _abort(writer)
+
+
+async def _abort(writer):
+    writer.transport.abort()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 async def _read_request(reader):

@@ -18,6 +18,7 @@ from tests.chaos.clients import Clients
 from tests.chaos.wire import Wire
 from tests.support.host_process import REPOSITORY, HostProcess
 from tests.support.places import Place
+from tests.support.waiting import until
 
 AGENT = "tests.chaos.agents:make"
 LEASE = 4
@@ -53,8 +54,7 @@ class World:
         return self
 
     async def __aexit__(self, *_):
-        for fault in self.faults:
-            fault.remove()
+        self.faultless()
         await self.clients.close()
         await asyncio.gather(*(host.gone() for host in self.hosts.values()))
         for host in self.hosts.values():
@@ -81,13 +81,22 @@ class World:
             host.resume()
         if not host.wire.whole:
             host.heal()
-        return host if host.process.running else await host.start()
+        if not host.process.running:
+            return await host.start()
+        await host.ready()
+        return host
 
     def fault(self, fault):
         """Puts a fault of the gateway in force for this bucket, until the end."""
         added = self.gateway.add_fault(fault)
         self.faults.append(added)
         return added
+
+    def faultless(self):
+        """Ends all faults of this bucket."""
+        for fault in self.faults:
+            fault.remove()
+        self.faults.clear()
 
     def note(self, what, host=""):
         self.events.append({"at": time.time(), "what": what, "host": host})
@@ -176,6 +185,18 @@ class Host:
         self.url = self.process.url
         self.world.note("start", self.name)
         return self
+
+    async def ready(self):
+        """Returns once the host says that it can work: it has renewed its lease."""
+        async with httpx.AsyncClient(timeout=5.0, trust_env=False) as http:
+
+            async def look():
+                try:
+                    return (await http.get(f"{self.url}/ready")).status_code == httpx.codes.OK
+                except httpx.HTTPError:
+                    return False
+
+            await until(look, what=f"/ready of {self.name}")
 
     async def kill(self):
         self.world.note("kill", self.name)

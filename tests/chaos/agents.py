@@ -97,6 +97,7 @@ class _Run:
         await self._end(TaskState.TASK_STATE_COMPLETED)
 
     async def _block(self, seconds):
+        await asyncio.sleep(0.5)  # what it said so far is on its way
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.note("tick")

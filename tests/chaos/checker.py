@@ -95,33 +95,31 @@ class Told:
 
 def one_task_at_a_time(history):
     """I1, at every point of the history."""
-    alive, latest = defaultdict(set), {}
-    active = {}
-    for write in history.writes:
-        parts = write.key.split("/")
-        if parts[0] != "contexts" or write.deleted:
-            continue
-        context = parts[1]
-        if len(parts) == 4 and parts[3] == "task.json":
-            record = next(r for r in history.tasks[parts[2]] if r.seq == write.seq)
-            latest[record.task] = record
-            (alive[context].discard if record.terminal else alive[context].add)(record.task)
-            if len(alive[context]) > 1:
-                yield Violation("I1", context, f"at #{write.seq} its tasks {sorted(alive[context])} are all not ended")
-        elif len(parts) == 3 and parts[2] == "context.json":
-            before, now = active.get(context), write.json.get("active")
-            active[context] = now
-            if before and now and before["taskId"] != now["taskId"]:
-                ended = latest.get(before["taskId"])
-                if ended is None or not ended.terminal:
-                    state = ended or "no task.json"
-                    yield Violation(
-                        "I1", context, f"at #{write.seq} {now['taskId']} took over from {before['taskId']} ({state})"
-                    )
+    for context in history.contexts:
+        yield from _hand_overs(history, context)
+    alive = defaultdict(set)
+    for record in sorted(itertools.chain(*history.tasks.values()), key=lambda r: r.seq):
+        here = alive[record.context]
+        (here.discard if record.terminal else here.add)(record.task)
+        if len(here) > 1:
+            yield Violation("I1", record.context, f"at #{record.seq} its tasks {sorted(here)} are all not ended")
     for task, records in history.tasks.items():
         for before, now in itertools.pairwise(records):
             if now.turn > before.turn and before.open:
                 yield Violation("I1", task, f"turn {now.turn} was claimed at #{now.seq} over {before}")
+
+
+def _hand_overs(history, context):
+    """From one active task to the next: the one before has ended by then."""
+    active = None
+    for write in history.by_key[f"contexts/{context}/context.json"]:
+        before, active = active, write.json.get("active")
+        if before and active and before["taskId"] != active["taskId"]:
+            ended = _last_before(history, before["taskId"], write.seq)
+            if ended is None or not ended.terminal:
+                state = ended or "no task.json"
+                over = f"{active['taskId']} took over from {before['taskId']} ({state})"
+                yield Violation("I1", context, f"at #{write.seq} {over}")
 
 
 # ---------------------------------------------------------------------- I2
@@ -393,7 +391,7 @@ def _one_stream(task, call, records):
     for i, told in enumerate(call["told"]):
         if told["kind"] == "task":
             held = chunks_of(told["artifacts"] or {})
-            if held[: len(seen)] != seen and not set(held) >= set(seen) and not _of_lost_run(records):
+            if not (set(held) >= set(seen) or _of_lost_run(records)):
                 yield Violation("S", task, f"{who} was sent {seen}, then a task with {held}")
             if i > 0 and not _may_be_whole(told, records):
                 yield Violation("S", task, f"{who} was sent a whole task ({told['state']}) in place of its events")
@@ -402,14 +400,18 @@ def _one_stream(task, call, records):
             seen = seen + chunks_in(told["text"])
     if problem := gap_in(seen):
         yield Violation("S", task, f"{who}: {problem}")
-    if not call["ended"]:
-        return
-    last = next((t for t in reversed(call["told"]) if t.get("state")), None)
-    if last is None or last is not call["told"][-1] or last["state"] not in TERMINAL | INTERRUPTED:
-        yield Violation("S", task, f"{who} was closed in order without an end: {call['told'][-1]}")
+    if call["ended"]:
+        yield from _end_of_stream(task, call, records, seen)
+
+
+def _end_of_stream(task, call, records, seen):
+    """A stream that the server has closed in order ends with the end of a turn, and holds all of it."""
+    who, last = f"{call['kind']} on {call['host']}", call["told"][-1]
+    if last.get("state") not in TERMINAL | INTERRUPTED:
+        yield Violation("S", task, f"{who} was closed in order without an end: {last}")
         return
     end = next((r for r in records if r.state == last["state"] and not r.open and _same_moment(r, last)), None)
-    if end is None or last["state"] == "auth-required":
+    if end is None:
         return
     due = set(end.chunks)
     if call["told"][0]["kind"] != "task":  # the stream of an answer has its own turn alone

@@ -130,7 +130,7 @@ async def _client(world, draws, until):
         patience, think = draws.uniform(0.3, 2.0) if leaves else 15.0, draws.expovariate(4.0)
         serving = world.hosts[host] if world.hosts[host].serves else _serving(world)
         if serving is not None:
-            call = _act(world, action, serving, context, pick, text)
+            call = _act(world, serving, action, context, (pick, text))
             try:
                 async with asyncio.timeout(min(patience, until + 3 - time.monotonic())):
                     await call
@@ -151,8 +151,8 @@ def _words(draws):
     )[0]
 
 
-async def _act(world, action, host, context, pick, text):
-    clients = world.clients
+async def _act(world, host, action, context, drawn):
+    clients, (pick, text) = world.clients, drawn
     if action == "send":
         await clients.send(host, text, context=context)
     elif action == "at_once":

@@ -517,7 +517,7 @@ async def bucket_in_trouble(world):
 
 async def end_that_cannot_be_written(world):
     """A task whose end the bucket does not take goes on trying, and reports success only once it is stored."""
-    a, b = await world.start("a", "b")
+    (a,) = await world.start("a")
     refused = a.wire.script("refuse", "POST", "task.json", times=1000, where=completes)
     stream = background(world.clients.stream(a, "work 3", context="stubborn"))
     await until(refused.reached.is_set, what="the end of the task")

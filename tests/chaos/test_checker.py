@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -411,7 +412,7 @@ def a_goes_on(made):
     made.wait(20).agent("tick", "t1")
 
 
-WRONG = [function for name, function in list(globals().items()) if name[:3] in ("i1_", "i2_", "i3_", "i4_", "i5_", "i6_", "i7_") or name[:2] in ("s_", "r_", "m_", "n_", "a_")]  # fmt: skip  # noqa: E501
+WRONG = [function for name, function in list(globals().items()) if re.match(r"(i[1-7]|[srmna])_", name)]
 
 
 @pytest.mark.parametrize("tell", WRONG)

@@ -96,7 +96,7 @@ class A2AClient:
         tenant: The tenant that every call names (1.0 only).
     """
 
-    def __init__(self, url, binding=JSONRPC_10, *, timeout=90.0, tenant=""):
+    def __init__(self, url, binding=JSONRPC_10, *, timeout=45.0, tenant=""):
         self.binding = binding
         self._tenant = tenant
         self._new = binding.endswith("1.0")

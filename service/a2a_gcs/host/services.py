@@ -30,6 +30,7 @@ from a2a_gcs.ledger.sweep import Sweep
 from a2a_gcs.objectstore import ObjectStore, open_store
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.watch import Watch
+from a2a_gcs.workspaces.warm import WarmDirs
 from a2a_gcs.workspaces.workdir import WorkDirs
 
 SWEEP_EVERY_LEASES = 2.0
@@ -66,7 +67,8 @@ class Services:
             self.workdirs.close()
             raise
         self.admission = Admission()
-        shared = Shared(settings, self.store, self.table, self.workdirs, self.admission)
+        warm = WarmDirs(settings.warm_workspace_bytes)
+        shared = Shared(settings, self.store, self.table, self.workdirs, warm, self.admission)
         self.roots = Roots(shared, authenticated=settings.authenticated)
         self.handlers = {agent.name: RootedHandler(self.roots, agent) for agent in self.agents}
         self.watch = Watch(self._watched, every=min(1.0, settings.lease_seconds / 10))

@@ -181,6 +181,39 @@ class Settings(BaseSettings):
     command_grace_seconds: Annotated[
         float, Field(ge=0, description="What a command agent gets between TERM and KILL.")
     ] = 5.0
+    workspace_ignore: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            description="Patterns of what never enters a snapshot, in the syntax of .gitignore, as a JSON list; "
+            "default: well-known credential files. A workspace adds its own in .a2aignore."
+        ),
+    ] = None
+    max_snapshot_seconds: Annotated[
+        float | None, Field(gt=0, description="Longest that the snapshot at a turn's end may take, or the task fails.")
+    ] = 600.0
+    checkpoint_minutes: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="Snapshot the workspace of a running task every so many minutes, for a message that takes up "
+            "what a dead host left (metadata a2a-gcs/startFrom); default: only when a turn ends.",
+        ),
+    ] = None
+    on_lost_workspace: Annotated[
+        Literal["fail", "previous"],
+        Field(
+            description="What becomes of a task whose workspace is gone or damaged. fail: it fails and says so. "
+            "previous: it says so, and starts from the last completed task whose workspace can be restored."
+        ),
+    ] = "fail"
+    warm_workspace_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Disk for directories of ended tasks, kept so that the next task of the context downloads "
+            "nothing; on Cloud Run that is memory. 0: none.",
+        ),
+    ] = 256 * 1024**2
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"

@@ -19,6 +19,7 @@ from a2a.types.a2a_pb2 import (
 )
 
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
+from a2a_gcs.host.admission import Admission
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.objectstore import ObjectStore
 from a2a_gcs.workspaces.snapshots import Snapshots
@@ -75,7 +76,7 @@ class TurnHost(Host):
         )
         card.skills.add(id="t", name="t", description="t", tags=["t"])
         self.executor = executor
-        self.handler = RequestHandler(executor, self.tasks, self.stream, self.ledger, self.table, card)
+        self.handler = RequestHandler(executor, self.tasks, self.stream, self.ledger, self.table, card, Admission())
 
     def request(self, text="hello", *, task_id=None, context_id="ctx", at_once=False, message_id=None):
         said = message(text, message_id)

@@ -1,21 +1,27 @@
-"""The FastAPI application: A2A over JSON-RPC and REST, the agent card, and what probes ask."""
+"""The FastAPI application: A2A over JSON-RPC and REST, the agent card, and what probes ask. gRPC lives beside it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.server.routes import create_agent_card_routes
 from a2a.server.routes.fastapi_routes import add_a2a_routes_to_fastapi
+from a2a.types.a2a_pb2 import AgentCard
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
-from starlette.routing import Mount
 
 from a2a_gcs.errors import StoreError
-from a2a_gcs.host.prompt_errors import with_prompt_errors
-from a2a_gcs.host.services import Services
+from a2a_gcs.host.agent_card import card_signer, list_grpc
+from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large, within_bounds
+from a2a_gcs.host.checked import CheckedHandler
+from a2a_gcs.host.grpc import GrpcServer
+from a2a_gcs.host.sdk_faults import jsonrpc_routes, push_configs, required_extensions, rest_routes
+from a2a_gcs.host.services import Services, origin
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.objectstore import ObjectStore
 
@@ -33,30 +39,82 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         ConfigError: The agent or the store cannot be what the settings say.
     """
     services = Services(settings, store)
+    card = services.card
+    checks = (within_bounds(max_parts=settings.max_parts), required_extensions(card), push_configs(card))
+    handler = CheckedHandler(services.handler, checks)
+    grpc = _grpc_server(settings, handler, card)
+    signed = card_signer(settings.card_signing_key, settings.card_signing_key_id) if settings.card_signing_key else None
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             await services.start()
+            if grpc is not None:
+                app.state.grpc_port = await grpc.start()
+            _complete(card, settings, getattr(app.state, "grpc_port", None), signed)
             yield
         finally:
+            if grpc is not None:
+                await grpc.stop()
             await services.close()
 
-    app = FastAPI(title=services.card.name, version=version("a2a-gcs"), lifespan=lifespan)
+    async def drain() -> None:
+        """Ends the runs, whose last events then reach the streams of every binding; then gRPC's calls."""
+        if grpc is not None:
+            await grpc.refuse()
+        await services.drain.run()
+        if grpc is not None:
+            await grpc.stop()
+
+    app = FastAPI(title=card.name, version=version("a2a-gcs"), lifespan=lifespan)
     app.state.services = services
-    app.state.drain = services.drain.run
+    app.state.drain = drain
+    app.add_exception_handler(RequestTooLarge, answer_too_large)
+    app.add_middleware(BodyLimit, limit=settings.max_request_bytes)
+    if settings.cors_origins:
+        _allow_origins(app, settings.cors_origins)
     _add_probes(app, services)
     add_a2a_routes_to_fastapi(
         app,
-        agent_card_routes=create_agent_card_routes(services.card),
-        jsonrpc_routes=with_prompt_errors(create_jsonrpc_routes(services.handler, "/", enable_v0_3_compat=True)),
-        rest_routes=with_prompt_errors(
-            route
-            for route in create_rest_routes(services.handler, enable_v0_3_compat=True)
-            if not isinstance(route, Mount)  # the `/{tenant}` prefix: this host serves no tenants
+        agent_card_routes=create_agent_card_routes(
+            card, cache_control=f"public, max-age={settings.card_max_age_seconds}"
         ),
+        jsonrpc_routes=jsonrpc_routes(handler, "/"),
+        rest_routes=rest_routes(handler),  # last: its paths are the most general
     )
     return app
+
+
+def _grpc_server(settings: Settings, handler: RequestHandler, card: AgentCard) -> GrpcServer | None:
+    if not settings.serves_grpc:
+        return None
+    return GrpcServer(
+        handler,
+        card,
+        host=settings.host,
+        port=settings.port if settings.grpc_port is None else settings.grpc_port,
+        max_request_bytes=settings.max_request_bytes,
+    )
+
+
+def _complete(
+    card: AgentCard, settings: Settings, grpc_port: int | None, signed: Callable[[AgentCard], AgentCard] | None
+) -> None:
+    """What the card can say only once the host listens."""
+    if grpc_port is not None and (settings.advertise_grpc or settings.grpc_only):
+        list_grpc(card, origin(settings), grpc_port, alone=settings.grpc_only)
+    if signed is not None:
+        signed(card)
+
+
+def _allow_origins(app: FastAPI, origins: str) -> None:
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=[one.strip() for one in origins.split(",") if one.strip()],
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["ETag", "WWW-Authenticate"],
+    )
 
 
 def _add_probes(app: FastAPI, services: Services) -> None:

@@ -12,6 +12,7 @@ import structlog
 
 from a2a_gcs.claims import ClaimTable, Stop
 from a2a_gcs.clock import boottime
+from a2a_gcs.host.admission import Admission
 from a2a_gcs.host.request_handler import RequestHandler
 
 log = structlog.get_logger(__name__)
@@ -27,21 +28,23 @@ class Drain:
     """Ends the runs of one host in order. May be run once.
 
     Args:
-        handler: Refuses new work from the first moment on.
+        handler: Gives back what has not started.
         table: What runs here.
+        admission: Refuses new work from the first moment on.
     """
 
-    def __init__(self, handler: RequestHandler, table: ClaimTable) -> None:
+    def __init__(self, handler: RequestHandler, table: ClaimTable, admission: Admission) -> None:
         self._handler = handler
         self._table = table
+        self._admission = admission
 
     @property
     def begun(self) -> bool:
-        return self._handler.draining
+        return self._admission.draining
 
     async def run(self) -> None:
         """Returns once every run has ended and its last event is on its way, or the time is up."""
-        self._handler.draining = True
+        self._admission.draining = True
         began = boottime()
         log.info("drain.begun", running=len(self._table))
         await self._handler.surrender_unstarted()

@@ -44,6 +44,7 @@ from a2a.utils.task import apply_history_length
 from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
+from a2a_gcs.host.admission import Admission, Place
 from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuilder
 from a2a_gcs.host.errors import to_a2a_error
 from a2a_gcs.ledger.errors import Fenced, Repeated
@@ -118,6 +119,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         ledger: Who may run.
         table: What runs here.
         card: What the agent says of itself.
+        admission: Whether more work is taken on.
     """
 
     def __init__(  # noqa: PLR0917 - what it is made of
@@ -128,8 +130,8 @@ class RequestHandler(DefaultRequestHandlerV2):
         ledger: Ledger,
         table: ClaimTable,
         card: AgentCard,
+        admission: Admission,
     ) -> None:
-        self.draining = False
         super().__init__(
             agent_executor=executor,
             task_store=store,
@@ -142,6 +144,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         self._stream = stream
         self._ledger = ledger
         self._table = table
+        self._admission = admission
         self._set_ups: set[asyncio.Task[_Run]] = set()
 
     # ------------------------------------------------------------------ send
@@ -207,8 +210,17 @@ class RequestHandler(DefaultRequestHandlerV2):
                     yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
             except (A2AGcsError, InternalError) as e:
                 log.info("stream.run_lost", task_id=run.task_id, error=str(e))
-        if not ended and (record := await self._store.read(run.task_id)) is not None:
-            yield record.copy_task()
+        if not ended:
+            async for event in self._rest_of_turn(run.task_id):
+                yield event
+
+    async def _rest_of_turn(self, task_id: str) -> AsyncIterator[Event]:
+        """The stored task, then its events: for a run that was lost, and a reader whom the SDK dropped as too slow."""
+        async with contextlib.aclosing(self._stream.follow(task_id)) as events:
+            async for event in events:
+                yield event
+                if ends_turn(event):
+                    return
 
     # ------------------------------------------------------------------ starting a turn
 
@@ -216,9 +228,8 @@ class RequestHandler(DefaultRequestHandlerV2):
         """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
         if context.tenant:
             raise InvalidParamsError(message="this host serves no tenants")
-        if self.draining:
-            raise InternalError("this host is being restarted; send again", {"reason": "HOST_DRAINING"})
-        task = asyncio.create_task(self._set_up(params, context, whole_tasks=whole_tasks))
+        place = self._admission.admit(context.user.user_name)
+        task = asyncio.create_task(self._set_up(params, context, place, whole_tasks=whole_tasks))
         self._set_ups.add(task)
         task.add_done_callback(self._set_ups.discard)
         try:
@@ -227,13 +238,21 @@ class RequestHandler(DefaultRequestHandlerV2):
             task.add_done_callback(_hang_up)
             raise
 
-    async def _set_up(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
-        """Claims, starts the agent and waits for its first event; any failure before that surrenders the claim."""
+    async def _set_up(
+        self, params: SendMessageRequest, context: ServerCallContext, place: Place, *, whole_tasks: bool
+    ) -> _Run:
+        """Claims, starts the agent and waits for its first event; any failure before that surrenders the claim.
+
+        The place is given back when the run ends, or is told to.
+        """
         try:
             active, request = await self._setup_active_task(params, context)
             events = active.subscribe(request=request, replace_status_update_with_task=whole_tasks)
-            first = await self._first_event(events, context.state[CLAIM_STATE])
+            claimed: Claim = context.state[CLAIM_STATE]
+            claimed.on_stop(place.leave)
+            first = await self._first_event(events, claimed)
         except BaseException:
+            place.leave()
             claim: Claim | None = context.state.get(CLAIM_STATE)
             if claim is not None and claim.held and not claim.started:
                 await self._ledger.surrender(claim)

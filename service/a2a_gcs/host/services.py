@@ -15,6 +15,7 @@ from a2a_gcs.claims import ClaimTable
 from a2a_gcs.errors import ConfigError, NotFound, StoreError
 from a2a_gcs.executors.spec import load_agent
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
+from a2a_gcs.host.admission import Admission
 from a2a_gcs.host.agent_card import build_card
 from a2a_gcs.host.drain import Drain
 from a2a_gcs.host.request_handler import RequestHandler
@@ -90,8 +91,11 @@ class Services:
             longest_wait=settings.max_wait_seconds,
         )
         self.card: AgentCard = build_card(agent, settings.agent, origin(settings))
-        self.handler = RequestHandler(self.executor, self.tasks, self.stream, self.ledger, self.table, self.card)
-        self.drain = Drain(self.handler, self.table)
+        self.admission = Admission(most=settings.max_running_tasks, most_per_owner=settings.max_running_tasks_per_owner)
+        self.handler = RequestHandler(
+            self.executor, self.tasks, self.stream, self.ledger, self.table, self.card, self.admission
+        )
+        self.drain = Drain(self.handler, self.table, self.admission)
 
     async def start(self) -> None:
         """Reaches the bucket and makes the heartbeat durable. Raises ConfigError where the bucket cannot be used."""

@@ -76,8 +76,10 @@ class GrpcServer:
         try:
             port = int(server.add_insecure_port(f"{name}:{self._port}"))
         except RuntimeError as e:
-            text = f"gRPC cannot listen on {name}:{self._port}; is the port in use? choose another with --grpc-port"
-            raise ConfigError(text) from e
+            raise ConfigError(
+                f"gRPC cannot listen on {name}:{self._port}; if the port is in use, choose another with "
+                "--grpc-port (with --grpc-only: --port)"
+            ) from e
         await server.start()
         for service in ("", *SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)

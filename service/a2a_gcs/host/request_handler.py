@@ -47,6 +47,7 @@ from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.admission import Admission, Place
 from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuilder
 from a2a_gcs.host.errors import to_a2a_error
+from a2a_gcs.host.read_ahead import ReadAhead
 from a2a_gcs.ledger.errors import Fenced, Repeated
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.task_json import INTERRUPTED, TERMINAL, state_name
@@ -102,8 +103,10 @@ class _Run:
     first: Event | None
     rest: AsyncGenerator[Event, None]
 
-    async def events(self) -> AsyncIterator[Event]:
-        if self.first is not None:
+    async def events(self) -> AsyncGenerator[Event, None]:
+        if self.first is None:
+            return
+        async with contextlib.aclosing(self.rest):
             yield self.first
             async for event in self.rest:
                 yield event
@@ -203,9 +206,9 @@ class RequestHandler(DefaultRequestHandlerV2):
                     yield event
             return
         ended = False
-        async with contextlib.aclosing(run.rest):
+        async with contextlib.aclosing(run.rest), ReadAhead(run.events()) as ahead:
             try:
-                async for event in run.events():
+                async for event in ahead.events():
                     ended = ends_turn(event)
                     yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
             except (A2AGcsError, InternalError) as e:

@@ -34,6 +34,9 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
 
+AGENTS, TENANTS, USERS = "agents", "tenants", "users"
+"""First segments of roots, beside `tasks`, `contexts` and `hosts`."""
+
 POINTERS_PREFIX = "tasks/"
 CONTEXTS_PREFIX = "contexts/"
 HOSTS_PREFIX = "hosts/"
@@ -73,6 +76,21 @@ def decode_segment(segment: str) -> str | None:
         return value if encode_segment(value) == segment else None
     except (UnicodeError, InvalidId):
         return None
+
+
+def root_of(*, agent: str = "", tenant: str = "", owner: str = "") -> str:
+    """The root of a call (DESIGN 6): path segments without a `/` at the end; empty for the bucket's prefix itself.
+
+    Args:
+        agent: Name of the agent, where a host has several.
+        tenant: The tenant that the call names.
+        owner: Who calls, where callers are authenticated.
+
+    Raises:
+        InvalidId: One of them cannot be a path segment.
+    """
+    parts = ((AGENTS, agent), (TENANTS, tenant), (USERS, owner))
+    return "/".join(f"{kind}/{encode_segment(value)}" for kind, value in parts if value)
 
 
 def pointer_key(task_id: str) -> str:

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -243,3 +244,40 @@ def test_memory_stays_flat(http):
                 size += len(piece)
         assert size == 200 * MIB
         assert peak_memory(server.pid) - before < 40 * MIB
+
+
+def break_off(url, path, headers, body):
+    """Sends a request whose body ends early, and breaks the connection off."""
+    host, port = url.removeprefix("http://").split(":")
+    head = f"{path} HTTP/1.1\r\nHost: {host}:{port}\r\n" + "".join(
+        f"{name}: {value}\r\n" for name, value in headers.items()
+    )
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head.encode() + b"\r\n" + body)
+
+
+def test_upload_that_breaks_off_publishes_nothing(fake_gcs_server, http):
+    """An upload whose connection breaks within the body leaves the old object, and the server serves on."""
+    bucket = fake_gcs_server.create_bucket()
+    target = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=a"
+    http.post(fake_gcs_server.url + target, content=b"old")
+    break_off(fake_gcs_server.url, f"POST {target}", {"Content-Length": 10 * MIB}, b"x" * MIB)
+    assert eventually(lambda: len(fake_gcs_server.requests(bucket)) == 2)
+    assert http.get(f"{fake_gcs_server.url}/storage/v1/b/{bucket}/o/a?alt=media").content == b"old"
+    assert [write["key"] for write in fake_gcs_server.history(bucket)] == ["a"]
+
+
+def test_chunk_that_breaks_off_is_persisted_in_part(fake_gcs_server, http):
+    """Of a chunk whose connection breaks whole multiples of 256 KiB stay; the upload goes on from there."""
+    bucket = fake_gcs_server.create_bucket()
+    body = os.urandom(MIB)
+    start = http.post(f"{fake_gcs_server.url}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&name=a")
+    location = start.headers["Location"]
+    target = location.removeprefix(fake_gcs_server.url)
+    headers = {"Content-Length": MIB, "Content-Range": f"bytes 0-{MIB - 1}/{MIB}"}
+    break_off(fake_gcs_server.url, f"PUT {target}", headers, body[: MIB // 2 + 1000])
+    status = {"Content-Range": "bytes */*"}
+    assert eventually(lambda: http.put(location, headers=status).headers.get("Range") == f"bytes=0-{MIB // 2 - 1}")
+    rest = {"Content-Range": f"bytes {MIB // 2}-{MIB - 1}/{MIB}"}
+    assert http.put(location, headers=rest, content=body[MIB // 2 :]).status_code == 200
+    assert http.get(f"{fake_gcs_server.url}/storage/v1/b/{bucket}/o/a?alt=media").content == body

@@ -57,23 +57,25 @@ class Fuzzed:
         return asyncio.run(self.host.place.keys())
 
     def check_bucket(self):
-        """Every object belongs to a task with a pointer and a record, or is the record of such a task's context."""
-        keys = self.keys()
-        tasks = {key.split("/")[1] for key in keys if key.startswith("tasks/")}
-        contexts = set()
-        for key in keys:
+        """Below every root, each object belongs to a task with pointer and record, or to such a task's context."""
+        roots = {}
+        for key in self.keys():
             parts = key.split("/")
-            if parts[0] == "contexts" and len(parts) == 4:
-                assert parts[2] in tasks, key
-                assert parts[3] in ("task.json", "workspace.tar.gz"), key
-                contexts.add(parts[1])
-        for key in keys:
-            parts = key.split("/")
-            if parts[0] == "tasks":
-                assert any(f"/{parts[1]}/task.json" in other for other in keys), key
-            elif len(parts) == 3:
-                assert parts[0] == "contexts", key
-                assert parts[1] in contexts, key
+            depth = 2 if parts[0] == "tenants" else 0
+            roots.setdefault(tuple(parts[:depth]), []).append(tuple(parts[depth:]))
+        for found in roots.values():
+            pointers = {parts[1] for parts in found if parts[0] == "tasks"}
+            records = {parts[1:3] for parts in found if parts[-1] == "task.json"}
+            assert {task for _, task in records} == pointers
+            for parts in found:
+                if parts[0] == "tasks":
+                    assert parts[2:] == ("contextId.txt",)
+                elif parts[-1] == "workspace.tar.gz":
+                    assert parts[1:3] in records
+                else:
+                    assert parts[0] == "contexts"
+                    assert parts[-1] in ("task.json", "context.json")
+                    assert parts[1] in {context for context, _ in records}
 
 
 def bodies(response):

@@ -33,6 +33,23 @@ async def test_a_client_that_goes_away_ends_nothing(shared, connect, fresh, bind
     assert await shared.place.files(fresh, task) == {"journal.md": "1. stream 5\n"}
 
 
+async def test_a_run_goes_on_without_its_client(two_hosts, connect, fresh, gate):
+    """The agent is at work long after the stream was dropped, and what it does then is stored."""
+    client = connect(two_hosts[0])
+    task = await running(client, f"drip {gate} 1", context=fresh)
+    had = len((await client.get(task)).artifacts.get("drip", ""))
+    await until(lambda: _grown(client, task, had + 200), what="work without a client")
+    gate.touch()
+    done = await until(lambda: _ended(client, task))
+    assert (done.state, done.artifacts) == ("completed", {"drip": all_chunks(int(done.text))})
+
+
+async def _grown(client, task, size):
+    read = await client.get(task)
+    assert read.state == "working"
+    return len(read.artifacts.get("drip", "")) > size
+
+
 async def _ended(client, task):
     read = await client.get(task)
     return read if read.state in ("completed", "failed", "canceled") else None

@@ -97,10 +97,12 @@ class A2AClient:
     Args:
         url: The host's origin.
         binding: One of `BINDINGS`.
+        tenant: The tenant that every call names (1.0 only).
     """
 
-    def __init__(self, url, binding=JSONRPC_10, *, timeout=90.0):
+    def __init__(self, url, binding=JSONRPC_10, *, timeout=45.0, tenant=""):
         self.binding = binding
+        self._tenant = tenant
         self._new = binding.endswith("1.0")
         self._rpc = binding.startswith("jsonrpc")
         headers = {"A2A-Version": "1.0"} if self._new else {}
@@ -158,9 +160,12 @@ class A2AClient:
     def _request(self, what, params):
         if self._rpc:
             method = _RPC[what][0 if self._new else 1]
+            if self._tenant:
+                params = {**params, "tenant": self._tenant}
             body = {"jsonrpc": "2.0", "id": uuid.uuid4().hex, "method": method, "params": params}
             return self.http.build_request("POST", "/", json=body)
         root = "" if self._new else "/v1"
+        root += f"/{quote(self._tenant, safe='')}" if self._tenant else ""
         if what in ("send", "stream"):
             return self.http.build_request("POST", f"{root}/message:{what}", json=params)
         if what == "list":

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
 def serve(
     *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="A2A_GCS_CONFIG",
+            metavar="FILE",
+            help="TOML file with settings, and \\[\\[agents]] tables for several agents. Options and environment win.",
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -129,11 +137,12 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve an agent over A2A until SIGTERM or Ctrl-C.
+    """Serve an agent, or several, over A2A until SIGTERM or Ctrl-C.
 
     Prints one line, `listening on http://HOST:PORT`, on stdout when ready (`grpc://` with --grpc-only).
     """
     settings = settings_of(
+        config,
         store=store,
         agent=agent,
         host=host,
@@ -154,8 +163,8 @@ def serve(
     host_until_stopped(settings)
 
 
-def settings_of(**options: Any) -> "Settings":
-    """Settings from the options that were given; the environment and the defaults fill the rest."""
-    from a2a_gcs.host.settings import Settings  # noqa: PLC0415  # 0.2 s
+def settings_of(config: Path | None = None, **options: Any) -> "Settings":
+    """Settings from the options that were given; the environment, a file and the defaults fill the rest."""
+    from a2a_gcs.host.settings import load_settings  # noqa: PLC0415  # 0.2 s
 
-    return Settings(**{name: value for name, value in options.items() if value is not None})
+    return load_settings(config, {name: value for name, value in options.items() if value is not None})

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from a2a_gcs.errors import ConfigError
 from a2a_gcs.executors import demo
+from a2a_gcs.host.settings import AgentSettings
 
 LINEAR_EXECUTION = "urn:a2a-gcs:extensions:linear-execution:v1"
 """The extension by which a card says that a context runs one task at a time; no client has to activate it."""
@@ -25,13 +26,13 @@ LINEAR_EXECUTION = "urn:a2a-gcs:extensions:linear-execution:v1"
 _EC_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
-def build_card(agent: AgentExecutor, spec: str, origin: str) -> AgentCard:
+def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> AgentCard:
     """A card for an agent.
 
     Args:
         agent: The executor; one with a `card` attribute or method describes itself; its interfaces are replaced.
-        spec: How it was named on the command line.
-        origin: Where clients reach the host, such as `http://127.0.0.1:8080`.
+        settings: How it was named.
+        origin: Where clients reach it, such as `http://127.0.0.1:8080`.
     """
     own = getattr(agent, "card", None)
     own = own() if callable(own) else own
@@ -39,7 +40,7 @@ def build_card(agent: AgentExecutor, spec: str, origin: str) -> AgentCard:
     if isinstance(own, AgentCard):
         card.CopyFrom(own)
     else:
-        card.MergeFrom(_described(spec))
+        card.MergeFrom(_described(settings))
     card.capabilities.streaming = True
     card.capabilities.push_notifications = False
     card.capabilities.extensions.append(
@@ -116,12 +117,13 @@ def card_signer(key_file: Path, key_id: str | None) -> Callable[[AgentCard], Age
     return create_agent_card_signer(pem, ProtectedHeader(kid=name, alg=algorithm, jku=None, typ="JOSE"))
 
 
-def _described(spec: str) -> AgentCard:
-    is_demo = spec == "demo"
+def _described(settings: AgentSettings) -> AgentCard:
+    spec, is_demo = settings.agent, settings.agent == "demo"
     skill = AgentSkill(id="agent", name=spec, description=f"What {spec} does.", tags=["agent"])
     return AgentCard(
         name="a2a-gcs demo" if is_demo else spec,
-        description="Keeps a journal in its workspace, to show what persists." if is_demo else f"The agent {spec}.",
+        description=settings.description
+        or ("Keeps a journal in its workspace, to show what persists." if is_demo else f"The agent {spec}."),
         version=version("a2a-gcs"),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 
 from a2a.server.request_handlers.request_handler import RequestHandler
@@ -20,10 +21,14 @@ from a2a_gcs.host.agent_card import card_signer, list_grpc
 from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large, within_bounds
 from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.grpc import GrpcServer
+from a2a_gcs.host.roots import RootedHandler
 from a2a_gcs.host.sdk_faults import jsonrpc_routes, push_configs, required_extensions, rest_routes
 from a2a_gcs.host.services import Services, origin
 from a2a_gcs.host.settings import Settings
+from a2a_gcs.host.stack import HostedAgent
 from a2a_gcs.objectstore import ObjectStore
+
+Signer = Callable[[AgentCard], AgentCard]
 
 _READY_WITHIN_SECONDS = 3.0
 
@@ -39,50 +44,73 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         ConfigError: The agent or the store cannot be what the settings say.
     """
     services = Services(settings, store)
-    card = services.card
-    checks = (within_bounds(max_parts=settings.max_parts), required_extensions(card), push_configs(card))
-    handler = CheckedHandler(services.handler, checks)
-    grpc = _grpc_server(settings, handler, card)
-    signed = card_signer(settings.card_signing_key, settings.card_signing_key_id) if settings.card_signing_key else None
+    handlers = {agent.name: _checked(agent, services.handlers[agent.name], settings) for agent in services.agents}
+    first = services.agents[0]
+    grpc = _grpc_server(settings, handlers[first.name], first.card)
+    signer = card_signer(settings.card_signing_key, settings.card_signing_key_id) if settings.card_signing_key else None
+    app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=_lifespan(services, grpc, signer))
+    app.state.services = services
+    app.state.drain = functools.partial(_drain, services, grpc)
+    app.add_middleware(BodyLimit, limit=settings.max_request_bytes)
+    if settings.cors_origins:
+        _allow_origins(app, settings.cors_origins)
+    _add_probes(app, services)
+    for agent in services.agents:
+        place = app if not agent.path else FastAPI(title=agent.card.name, version=agent.card.version)
+        _add_agent(place, agent, handlers[agent.name], settings)
+        if agent.path:
+            app.mount(agent.path, place)
+    return app
 
+
+def _lifespan(
+    services: Services, grpc: GrpcServer | None, signer: Signer | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             await services.start()
-            if grpc is not None:
-                app.state.grpc_port = await grpc.start()
-            _complete(card, settings, getattr(app.state, "grpc_port", None), signed)
+            app.state.grpc_port = None if grpc is None else await grpc.start()
+            for agent in services.agents:
+                _complete(agent.card, services.settings, app.state.grpc_port, signer)
             yield
         finally:
             if grpc is not None:
                 await grpc.stop()
             await services.close()
 
-    async def drain() -> None:
-        """Ends the runs, whose last events then reach the streams of every binding; then gRPC's calls."""
-        if grpc is not None:
-            await grpc.refuse()
-        await services.drain.run()
-        if grpc is not None:
-            await grpc.stop()
+    return lifespan
 
-    app = FastAPI(title=card.name, version=version("a2a-gcs"), lifespan=lifespan)
-    app.state.services = services
-    app.state.drain = drain
+
+async def _drain(services: Services, grpc: GrpcServer | None) -> None:
+    """Ends the runs, whose last events then reach the streams of every binding; then gRPC's calls."""
+    if grpc is not None:
+        await grpc.refuse()
+    await services.drain.run()
+    if grpc is not None:
+        await grpc.stop()
+
+
+def _title(services: Services) -> str:
+    return services.agents[0].card.name if len(services.agents) == 1 else "a2a-gcs"
+
+
+def _checked(agent: HostedAgent, handler: RootedHandler, settings: Settings) -> CheckedHandler:
+    checks = (within_bounds(max_parts=settings.max_parts), required_extensions(agent.card), push_configs(agent.card))
+    return CheckedHandler(handler, checks)
+
+
+def _add_agent(app: FastAPI, agent: HostedAgent, handler: RequestHandler, settings: Settings) -> None:
+    """Card, JSON-RPC and REST of one agent. REST comes last: its paths are the most general."""
     app.add_exception_handler(RequestTooLarge, answer_too_large)
-    app.add_middleware(BodyLimit, limit=settings.max_request_bytes)
-    if settings.cors_origins:
-        _allow_origins(app, settings.cors_origins)
-    _add_probes(app, services)
     add_a2a_routes_to_fastapi(
         app,
         agent_card_routes=create_agent_card_routes(
-            card, cache_control=f"public, max-age={settings.card_max_age_seconds}"
+            agent.card, cache_control=f"public, max-age={settings.card_max_age_seconds}"
         ),
         jsonrpc_routes=jsonrpc_routes(handler, "/"),
-        rest_routes=rest_routes(handler),  # last: its paths are the most general
+        rest_routes=rest_routes(handler, tenants=True),
     )
-    return app
 
 
 def _grpc_server(settings: Settings, handler: RequestHandler, card: AgentCard) -> GrpcServer | None:
@@ -97,14 +125,12 @@ def _grpc_server(settings: Settings, handler: RequestHandler, card: AgentCard) -
     )
 
 
-def _complete(
-    card: AgentCard, settings: Settings, grpc_port: int | None, signed: Callable[[AgentCard], AgentCard] | None
-) -> None:
+def _complete(card: AgentCard, settings: Settings, grpc_port: int | None, signer: Signer | None) -> None:
     """What the card can say only once the host listens."""
     if grpc_port is not None and (settings.advertise_grpc or settings.grpc_only):
         list_grpc(card, origin(settings), grpc_port, alone=settings.grpc_only)
-    if signed is not None:
-        signed(card)
+    if signer is not None:
+        signer(card)
 
 
 def _allow_origins(app: FastAPI, origins: str) -> None:

@@ -34,7 +34,6 @@ from a2a.types.a2a_pb2 import (
 )
 from a2a.utils.errors import (
     InternalError,
-    InvalidParamsError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -122,7 +121,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         ledger: Who may run.
         table: What runs here.
         card: What the agent says of itself.
-        admission: Whether more work is taken on.
+        admission: Whether new work is taken.
     """
 
     def __init__(  # noqa: PLR0917 - what it is made of
@@ -133,7 +132,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         ledger: Ledger,
         table: ClaimTable,
         card: AgentCard,
-        admission: Admission,
+        admission: Admission | None = None,
     ) -> None:
         super().__init__(
             agent_executor=executor,
@@ -147,7 +146,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         self._stream = stream
         self._ledger = ledger
         self._table = table
-        self._admission = admission
+        self._admission = admission or Admission()
         self._set_ups: set[asyncio.Task[_Run]] = set()
 
     # ------------------------------------------------------------------ send
@@ -229,8 +228,6 @@ class RequestHandler(DefaultRequestHandlerV2):
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
         """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
-        if context.tenant:
-            raise InvalidParamsError(message="this host serves no tenants")
         place = self._admission.admit(context.user.user_name)
         task = asyncio.create_task(self._set_up(params, context, place, whole_tasks=whole_tasks))
         self._set_ups.add(task)

@@ -5,26 +5,53 @@ Defaults are safe for a laptop: memory store, demo agent, loopback only.
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, HttpUrl, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from a2a_gcs.errors import ConfigError
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HOST_LEASE_SECONDS = 30
 """After this long without a renewed heartbeat others take over a host's tasks (DESIGN 4)."""
 
 
+class AgentSettings(BaseModel):
+    """An `[[agents]]` table of the configuration file; what it leaves out is as in the settings of the host."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", description="Names the agent and its root.")
+    ]
+    agent: Annotated[str, Field(description="The agent: demo or package.module:attribute.")]
+    path: Annotated[
+        str, Field(pattern=r"^(/[A-Za-z0-9_-]+)*$", description="Where its routes begin; default: /<name>.")
+    ] = ""
+    description: Annotated[str, Field(description="What its card says of it, unless the agent brings a card.")] = ""
+    answers: Literal["task", "message"] = "task"
+    resume_from: Literal["completed", "terminal"] = "completed"
+    max_run_seconds: Annotated[float | None, Field(gt=0)] = None
+    max_wait_seconds: Annotated[int, Field(ge=0)] = 0
+
+
 class Settings(BaseSettings):
     """What can be set; each field's description is its documentation."""
 
-    model_config = SettingsConfigDict(env_prefix="A2A_GCS_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="A2A_GCS_", env_ignore_empty=True, extra="forbid", frozen=True)
 
     store: Annotated[
         str, Field(description="Where everything is kept: memory, file:<dir> or gs://bucket[/prefix].")
     ] = "memory"
     agent: Annotated[str, Field(description="The agent to host: demo or package.module:attribute.")] = "demo"
+    agents: Annotated[
+        tuple[AgentSettings, ...],
+        Field(description="Several agents in place of one, as [[agents]] tables of the configuration file."),
+    ] = ()
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8080
     grpc_port: Annotated[
@@ -119,6 +146,16 @@ class Settings(BaseSettings):
     ] = "info"
 
     @model_validator(mode="after")
+    def _agents_apart(self) -> Self:
+        for what, values in (
+            ("name", [a.name for a in self.agents]),
+            ("path", [a.path or a.name for a in self.agents]),
+        ):
+            if len(set(values)) < len(values):
+                raise ValueError(f"two agents have the same {what}: {', '.join(sorted(values))}")
+        return self
+
+    @model_validator(mode="after")
     def _loopback_unless_allowed(self) -> Self:
         if self.host not in LOOPBACK and not self.allow_unauthenticated:
             raise ValueError(
@@ -133,8 +170,67 @@ class Settings(BaseSettings):
             raise ValueError("grpc_only serves gRPC on the port itself; leave grpc_port out, or serve HTTP as well")
         if self.advertise_grpc and not self.serves_grpc:
             raise ValueError("advertise_grpc lists what is not served; set grpc_port or grpc_only")
+        if self.serves_grpc and self.agents:
+            raise ValueError("gRPC has no paths to tell several agents apart; serve each from a host of its own")
         return self
 
     @property
     def serves_grpc(self) -> bool:
         return self.grpc_only or self.grpc_port is not None
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether callers are known, so that each has a root of its own."""
+        return False
+
+    def one_agent(self) -> AgentSettings:
+        """The settings of the only agent, where no configuration file names several."""
+        return AgentSettings(
+            name="agent",
+            agent=self.agent,
+            answers=self.answers,
+            resume_from=self.resume_from,
+            max_run_seconds=self.max_run_seconds,
+            max_wait_seconds=self.max_wait_seconds,
+        )
+
+
+def load_settings(config: Path | None, given: Mapping[str, object]) -> Settings:
+    """Settings from the command line, the environment and a TOML file; the first one that says something counts.
+
+    An `[[agents]]` table inherits what the host is set to.
+
+    Args:
+        config: The file, or None.
+        given: What the command line says.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no TOML.
+        ValidationError: A value is not allowed.
+    """
+    if config is None:
+        return Settings(**given)  # type: ignore[arg-type]
+    try:
+        table = tomllib.loads(config.read_text())
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"the configuration file {config} cannot be read: {e}") from e
+
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del dotenv_settings, file_secret_settings
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, config)
+
+    inherited = {k: table[k] for k in ("answers", "resume_from", "max_run_seconds", "max_wait_seconds") if k in table}
+    agents = table.get("agents", [])
+    if not isinstance(agents, list):
+        raise ConfigError(f"the configuration file {config} has to hold agents as [[agents]] tables")
+    merged = {**given, "agents": [{**inherited, **agent} for agent in agents]} if agents else dict(given)
+    return FromFile(**merged)  # type: ignore[arg-type]

@@ -111,6 +111,11 @@ class BucketEventStream(TaskEventStream):
         self._poll = poll
         self._taps: dict[str, set[_Tap]] = {}
 
+    @property
+    def idle(self) -> bool:
+        """Nobody listens."""
+        return not self._taps
+
     # ------------------------------------------------------------------ the SDK's interface
 
     async def publish(self, task_id: str, event: VersionedEvent) -> None:

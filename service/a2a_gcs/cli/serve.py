@@ -48,6 +48,32 @@ def serve(
             envvar=["A2A_GCS_PORT", "PORT"], show_default="8080", help="Port to listen on; 0 picks a free one."
         ),
     ] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="A2A_GCS_GRPC_PORT",
+            show_default="no gRPC",
+            help="Port for gRPC, beside HTTP; 0 picks a free one, which the log names.",
+        ),
+    ] = None,
+    grpc_only: Annotated[
+        bool | None,
+        typer.Option(
+            "--grpc-only",
+            envvar="A2A_GCS_GRPC_ONLY",
+            show_default=False,
+            help="Serve gRPC, and no HTTP, on the port: for platforms that route one port a service.",
+        ),
+    ] = None,
+    advertise_grpc: Annotated[
+        bool | None,
+        typer.Option(
+            "--advertise-grpc",
+            envvar="A2A_GCS_ADVERTISE_GRPC",
+            show_default=False,
+            help="List gRPC in the agent card; some clients then reject the card.",
+        ),
+    ] = None,
     work_dir: Annotated[
         Path | None,
         typer.Option(
@@ -156,7 +182,7 @@ def serve(
 ) -> None:
     """Serve an agent, or several, over A2A until SIGTERM or Ctrl-C.
 
-    Prints one line, `listening on http://HOST:PORT`, on stdout when ready.
+    Prints one line, `listening on http://HOST:PORT`, on stdout when ready (`grpc://` with --grpc-only).
     """
     settings = settings_of(
         config,
@@ -164,6 +190,9 @@ def serve(
         agent=agent,
         host=host,
         port=port,
+        grpc_port=grpc_port,
+        grpc_only=grpc_only,
+        advertise_grpc=advertise_grpc,
         work_dir=work_dir,
         allow_unauthenticated=allow_unauthenticated,
         auth=auth,

@@ -66,7 +66,7 @@ class Services:
         except ConfigError:
             self.workdirs.close()
             raise
-        self.admission = Admission()
+        self.admission = Admission(most=settings.max_running_tasks, most_per_owner=settings.max_running_tasks_per_owner)
         warm = WarmDirs(settings.warm_workspace_bytes)
         shared = Shared(settings, self.store, self.table, self.workdirs, warm, self.admission)
         self.roots = Roots(shared, authenticated=settings.authenticated)

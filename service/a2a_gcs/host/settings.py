@@ -82,11 +82,39 @@ class Settings(BaseSettings):
     ] = ()
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8080
+    grpc_port: Annotated[
+        int | None,
+        Field(ge=0, le=65535, description="Port for gRPC, beside HTTP; 0 picks a free one; default: no gRPC."),
+    ] = None
+    grpc_only: Annotated[
+        bool, Field(description="Serve gRPC, and no HTTP, on the port: for platforms that route one port a service.")
+    ] = False
+    advertise_grpc: Annotated[
+        bool,
+        Field(
+            description="List gRPC in the agent card, as host:port. "
+            "Some clients reject a whole card that lists another origin than its own."
+        ),
+    ] = False
     work_dir: Annotated[
         Path | None, Field(description="Where running tasks get their directories; default: a temporary directory.")
     ] = None
     public_url: Annotated[
         HttpUrl | None, Field(description="Origin that the agent card names; default: the address that is served.")
+    ] = None
+    card_max_age_seconds: Annotated[
+        int, Field(ge=0, description="How long clients may keep the agent card without asking again.")
+    ] = 300
+    card_signing_key: Annotated[
+        Path | None,
+        Field(description="File with a private key in PEM (EC, RSA or Ed25519) that signs the agent card."),
+    ] = None
+    card_signing_key_id: Annotated[
+        str | None, Field(description="The signature's key id; default: the SHA-256 of the public key.")
+    ] = None
+    cors_origins: Annotated[
+        str | None,
+        Field(description="Origins whose pages may call this host, separated by commas, or *; default: none."),
     ] = None
     allow_unauthenticated: Annotated[
         bool, Field(description="Listen beyond loopback without authentication, as something in front does it.")
@@ -153,6 +181,17 @@ class Settings(BaseSettings):
         int,
         Field(ge=0, description="Longest that a task may wait for an answer before it fails; 0: any time."),
     ] = 0
+    max_running_tasks: Annotated[
+        int | None, Field(ge=1, description="Most tasks that run on this host at a time; default: any number.")
+    ] = None
+    max_running_tasks_per_owner: Annotated[
+        int | None, Field(ge=1, description="Most of them that one owner may have; default: any number.")
+    ] = None
+    max_request_bytes: Annotated[
+        int,
+        Field(ge=1024, lt=32 * 1024**2, description="Largest request; Cloud Run itself cuts HTTP/1 off at 32 MiB."),
+    ] = 30 * 1024**2
+    max_parts: Annotated[int, Field(ge=1, description="Most parts that a message may have.")] = 1000
     store_budget_seconds: Annotated[
         float, Field(gt=0, description="How long one request retries a store that is throttled or unavailable.")
     ] = 20.0
@@ -258,6 +297,20 @@ class Settings(BaseSettings):
             if (url := getattr(self, name)) is not None and not may_be_asked(url):
                 raise ValueError(f"{name} has to begin with https://, not be {url}")
         return self
+
+    @model_validator(mode="after")
+    def _grpc_in_one_way(self) -> Self:
+        if self.grpc_only and self.grpc_port is not None:
+            raise ValueError("grpc_only serves gRPC on the port itself; leave grpc_port out, or serve HTTP as well")
+        if self.advertise_grpc and not self.serves_grpc:
+            raise ValueError("advertise_grpc lists what is not served; set grpc_port or grpc_only")
+        if self.serves_grpc and self.agents:
+            raise ValueError("gRPC has no paths to tell several agents apart; serve each from a host of its own")
+        return self
+
+    @property
+    def serves_grpc(self) -> bool:
+        return self.grpc_only or self.grpc_port is not None
 
     @property
     def authenticated(self) -> bool:

@@ -463,6 +463,27 @@ async def everything_at_once_is_drained(world):
         assert state_of(call) == "completed", f"the next host: {call}"
 
 
+async def drained_without_the_bucket(world):
+    """SIGTERM on a host that cannot reach the bucket: it ends in time all the same, and others end its task."""
+    a, b = await world.start("a", "b")
+    await started(world, a, "silent 60", "cut-drain")
+    a.cut()
+    seconds, _ = await a.terminate()
+    assert seconds < 8 + BUSY, f"it took {seconds:.1f} s"
+    await accepted(world, b, "cut-drain")
+
+
+async def drained_with_deaf_agents(world):
+    """SIGTERM meets agents that do not stop, as a coroutine and in a thread: their tasks are parked all the same."""
+    a, b = await world.start("a", "b")
+    tasks = [await started(world, a, "deaf 60", "deaf"), await started(world, a, "thread 60", "thread")]
+    seconds, status = await a.terminate()
+    assert (status, seconds < 8 + BUSY) == (0, True), f"exit {status} after {seconds:.1f} s"
+    for task in tasks:
+        call = await world.clients.send(b, "work 1", task=task)
+        assert state_of(call) == "completed", f"the answer: {call}"
+
+
 async def host_fails_its_tasks(world):
     """With on_shutdown = fail SIGTERM fails what runs, says why, and frees the context."""
     (host,) = await world.start("fails", on_shutdown="fail")

@@ -408,7 +408,7 @@ async def reader_between_batches(world):
     task = await first_task(world, "between")
     following = background(world.clients.subscribe(b, task))
     await until(lambda: any(t["kind"] == "artifact" for t in world.clients.calls[-1]["told"]), what="a chunk on b")
-    held = b.wire.script("hold", "GET", "task.json", where=looks_at)
+    held = b.wire.script("hold", "GET", "task.json", where=lambda r: looks_at(r) and "events" in b.wire.before.key)
     await until(held.reached.is_set, what="the reader's look at the record")
     await closed(world, "between", task, "COMPLETED")
     held.release()

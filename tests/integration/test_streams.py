@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.support.a2a_grpc import GRPC_BINDINGS
 from tests.support.a2a_http import BINDINGS, JSONRPC_10, REST_10, whole
 from tests.support.turns import running
 from tests.support.waiting import until
@@ -19,7 +20,7 @@ def all_chunks(count):
     return "".join(f"[{n}]" for n in range(1, count + 1))
 
 
-@pytest.mark.parametrize("binding", BINDINGS)
+@pytest.mark.parametrize("binding", [*BINDINGS, *GRPC_BINDINGS])
 async def test_a_client_that_goes_away_ends_nothing(shared, connect, fresh, binding):
     """The stream is dropped after its first event: the task completes and is stored, with all it made."""
     events = connect(shared, binding).stream("stream 5", context=fresh)

@@ -19,6 +19,15 @@ JSON_TYPE = "application/json; charset=UTF-8"
 
 
 @dataclass
+class UploadHead:
+    """An upload up to its media: the object's name, what is asked for on it, and the media to come."""
+
+    name: str
+    wanted: Json
+    media: AsyncIterator[bytes]
+
+
+@dataclass
 class Call:
     """One request, already understood.
 
@@ -33,6 +42,9 @@ class Call:
         base_url: `http://host` as the client wrote it, for links in answers.
         xml: Errors go out as the XML API words them.
         received: Body bytes read so far.
+        key: The object that faults and meter see: the one that is written, or read.
+        head: What an upload says before its media, once it has been read.
+        problem: Why the call cannot be served, if that is known already.
     """
 
     operation: str
@@ -45,6 +57,10 @@ class Call:
     base_url: str = ""
     xml: bool = False
     received: int = 0
+    key: str = ""
+    head: UploadHead | None = None
+    problem: Exception | None = None
+    _document: Json | None = None
 
     async def pieces(self) -> AsyncIterator[bytes]:
         if self.body is not None:
@@ -58,7 +74,12 @@ class Call:
             pass
 
     async def json(self) -> Json:
-        """Answers the body as a JSON object; an empty body is an empty object."""
+        """Answers the body as a JSON object, however often it is asked; an empty body is an empty object."""
+        if self._document is None:
+            self._document = await self._read_json()
+        return self._document
+
+    async def _read_json(self) -> Json:
         raw = b"".join([piece async for piece in self.pieces()])
         if not raw.strip():
             return {}

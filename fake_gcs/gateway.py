@@ -82,9 +82,25 @@ class Gateway:
         )
         return found, call
 
+    async def prepare(self, call: Call) -> None:
+        """Learns the key of a call whose name is in its body or its session; faults and meter go by it."""
+        call.key = call.target[1] or call.name
+        try:
+            if call.operation == "objects.insert":
+                call.head = await uploads.read_head(call)
+                call.key = call.head.name
+            elif call.operation == "objects.startUpload":
+                call.key = uploads.name_of(call, await call.json())
+            elif call.operation in {"objects.resume", "objects.cancelUpload"}:
+                call.key = self.state.sessions.get(call.params["upload_id"]).name
+        except (ApiError, Invalid) as problem:
+            call.problem = problem
+
     async def answer(self, call: Call, method: str = "", path: str = "") -> Reply:
         """Answers a call; what goes wrong becomes an error reply. method and path matter to the control API."""
         try:
+            if call.problem is not None:
+                raise call.problem
             selection = None
             if "fields" in call.params and self.state.rules["fields"]:
                 selection = parse_fields(call.params["fields"])
@@ -107,7 +123,7 @@ class Gateway:
             {
                 "operation": call.operation,
                 "bucket": call.bucket,
-                "key": call.name,
+                "key": call.key,
                 "status": status,
                 "started": started,
                 "ended": time.monotonic(),
@@ -134,6 +150,7 @@ class Gateway:
             target = target.removeprefix(base_url)
             _, call = self.understand(method, target, CIMultiDict(headers), base_url)
             call.body = batch.as_body(body)
+            await self.prepare(call)
             reply = _status_fault(self.state, call) or await self.answer(call)
             self.note(call, reply.status, started, len(reply.body))
             return reply
@@ -143,7 +160,7 @@ class Gateway:
 
 def _status_fault(state: State, call: Call) -> Reply | None:
     """Serves, inside a batch, the faults that are an answer; the others make no sense there."""
-    scripted = state.faults.decide(call.operation, call.bucket, call.name)
+    scripted = state.faults.decide(call.operation, call.bucket, call.key)
     if scripted is None or scripted.fault.action != "status":
         return None
     scripted.served += 1
@@ -160,13 +177,13 @@ def fault_reply(call: Call, status: int) -> Reply:
 _FAULT_REASONS: dict[int, tuple[str, Any]] = {
     401: ("authError", "Invalid Credentials"),
     403: ("forbidden", "Forbidden"),
-    404: ("notFound", "No such object: {call.bucket}/{call.name}"),
+    404: ("notFound", "No such object: {call.bucket}/{call.key}"),
     408: ("uploadBrokenConnection", "Request Timeout"),
     409: ("conflict", "Conflict"),
     412: ("conditionNotMet", "At least one of the pre-conditions you specified did not hold."),
     429: (
         "rateLimitExceeded",
-        RATE_LIMITED.format(key="{call.bucket}/{call.name}"),
+        RATE_LIMITED.format(key="{call.bucket}/{call.key}"),
     ),
     500: ("backendError", "Backend Error"),
     503: ("backendError", "Service Unavailable"),

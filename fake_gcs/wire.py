@@ -38,8 +38,9 @@ class Wire:
         call.body = _body(request)
         if found.operation == CONTROL:
             return await _send(request, await self._gateway.answer(call, request.method, found.path))
-        scripted = self._state.faults.decide(call.operation, call.bucket, call.name)
         try:
+            await self._gateway.prepare(call)
+            scripted = self._state.faults.decide(call.operation, call.bucket, call.key)
             response, sent = await self._serve(request, call, scripted)
         except ConnectionError:
             response, sent = _abort(request), 0  # the client has gone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fake_gcs.api import ApiError, Call, Reply
+from fake_gcs.api import ApiError, Call, Reply, UploadHead
 from fake_gcs.handlers.objects import conditions_of, shown
 from fake_gcs.multipart import RelatedUpload, boundary_of
 from fake_gcs.rules import checksums
@@ -12,8 +12,6 @@ from fake_gcs.rules.problems import Invalid
 from fake_gcs.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from fake_gcs.rules.preconditions import Preconditions
     from fake_gcs.state import State
 
@@ -33,9 +31,10 @@ async def insert(state: State, call: Call) -> Reply:
     """Serves objects.insert: takes the body in, stores it, and only then makes it visible."""
     conditions = conditions_of(call)
     with Spool(state.folder) as spool:
-        name, wanted, media = await _head(call)
+        head = call.head or await read_head(call)
+        name, wanted = head.name, head.wanted
         state.commits.check_new(call.bucket, name, wanted, conditions)
-        async for piece in media:
+        async for piece in head.media:
             spool.write(piece)
         declared = checksums.declared(wanted, call.headers)
         resource = await store(state, call.bucket, name, wanted, declared=declared, conditions=conditions, spool=spool)
@@ -65,12 +64,16 @@ async def store(
         )
 
 
-async def _head(call: Call) -> tuple[str, Json, AsyncIterator[bytes]]:
-    """Answers an upload's name, what is asked for on the object, and the media that follows."""
+async def read_head(call: Call) -> UploadHead:
+    """Reads an upload up to its media.
+
+    Raises:
+        Invalid: it cannot be read.
+    """
     if call.xml:
-        return call.name, _wanted_by_headers(call), call.pieces()
+        return UploadHead(call.name, _wanted_by_headers(call), call.pieces())
     if call.params.get("uploadType") == "media":
-        return call.name, _wanted_by_params(call), call.pieces()
+        return UploadHead(call.name, _wanted_by_params(call), call.pieces())
     if call.params.get("uploadType") != "multipart":
         raise Invalid("Invalid upload type", parameter="uploadType")
     upload = RelatedUpload(call.pieces(), boundary_of(call.headers.get("Content-Type", "")))
@@ -79,7 +82,7 @@ async def _head(call: Call) -> tuple[str, Json, AsyncIterator[bytes]]:
         wanted["contentType"] = upload.content_type
     if "contentEncoding" in call.params:
         wanted["contentEncoding"] = call.params["contentEncoding"]
-    return name_of(call, wanted), wanted, upload.media()
+    return UploadHead(name_of(call, wanted), wanted, upload.media())
 
 
 def name_of(call: Call, wanted: Json) -> str:

@@ -9,6 +9,7 @@ heartbeat's thread takes its snapshot under a lock.
 from __future__ import annotations
 
 import enum
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from dataclasses import dataclass, field
 from a2a.server.events.event_queue import Event
 
 from a2a_gcs.cas import Versioned
-from a2a_gcs.layout import TaskRef
+from a2a_gcs.clock import boottime
+from a2a_gcs.errors import Unavailable
+from a2a_gcs.layout import TaskRef, heartbeat_key
 from a2a_gcs.objectstore.port import ObjectInfo
 from a2a_gcs.records import ContextRecord, Owner, Pin, TaskMeta
 from a2a_gcs.task_records import TaskRecord
@@ -118,38 +121,75 @@ class Claim:
             call()
 
 
-class ClaimTable:
-    """The open claims of this process, by task id, and the numbers they were given."""
+class ClaimNumbers:
+    """The claims of one process, of all roots, by number; used by the host's loop and the heartbeat's thread."""
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self._lock = threading.Lock()
-        self._next = 1
-        self._open: dict[int, TaskRef] = {}
+        self.lock = threading.Lock()
+        self.lease_ends = math.inf
+        self.next = 1
+        self.open: dict[int, TaskRef] = {}
+        self.roots: dict[int, str] = {}
+        self.tables: list[ClaimTable] = []
+
+
+class ClaimTable:
+    """The open claims of this process below one root, by task id, and the numbers they were given.
+
+    Args:
+        host: Names this process.
+        root: The root, as in `a2a_gcs.layout`; empty for the bucket's prefix itself.
+        numbers: Those of another table of the same process: one heartbeat lists them all.
+    """
+
+    def __init__(self, host: str, *, root: str = "", numbers: ClaimNumbers | None = None) -> None:
+        self.root = root
+        self.numbers = numbers or ClaimNumbers(host)
+        self.numbers.tables.append(self)
         self._by_task: dict[str, Claim] = {}
         self._ended: dict[str, TaskMeta] = {}
 
+    @property
+    def host(self) -> str:
+        return self.numbers.host
+
     def allot(self, ref: TaskRef) -> Owner:
-        """Gives the next number, open from now on: before its claim is sent (DESIGN 4)."""
-        with self._lock:
-            n, self._next = self._next, self._next + 1
-            self._open[n] = ref
+        """Gives the next number, open from now on: before its claim is sent (DESIGN 4).
+
+        Raises:
+            Unavailable: The lease has run out, so that everybody holds this process's claims for dead.
+        """
+        numbers = self.numbers
+        with numbers.lock:
+            if boottime() >= numbers.lease_ends:
+                raise Unavailable(heartbeat_key(self.host), TimeoutError("the heartbeat was not renewed in time"))
+            n, numbers.next = numbers.next, numbers.next + 1
+            numbers.open[n] = ref
+            if self.root:
+                numbers.roots[n] = self.root
         return Owner(host=self.host, n=n)
 
     def close(self, owner: Owner) -> None:
         """Takes a number off the open list; its outcome is durable, or its claim was never made."""
-        with self._lock:
-            self._open.pop(owner.n, None)
+        with self.numbers.lock:
+            self.numbers.open.pop(owner.n, None)
+            self.numbers.roots.pop(owner.n, None)
 
     def snapshot(self) -> tuple[int, dict[int, TaskRef]]:
-        """The next number and the open ones, of one instant; for the heartbeat, from any thread."""
-        with self._lock:
-            return self._next, dict(sorted(self._open.items()))
+        """The process's next number and its open ones, of one instant; for the heartbeat, from any thread."""
+        with self.numbers.lock:
+            return self.numbers.next, dict(sorted(self.numbers.open.items()))
+
+    def roots(self) -> dict[int, str]:
+        """The roots of the open numbers that are not below the bucket's prefix itself."""
+        with self.numbers.lock:
+            return dict(self.numbers.roots)
 
     def hold(self, claim: Claim) -> bool:
         """Enters a claim that was won; not if the lease lapsed while it was on its way."""
-        with self._lock:
-            lapsed = claim.owner.n not in self._open
+        with self.numbers.lock:
+            lapsed = claim.owner.n not in self.numbers.open
         if lapsed:
             claim.finish(End.LAPSED)
         else:
@@ -175,15 +215,29 @@ class ClaimTable:
         """What is stored of a task that came to its end here: the first terminal state is the last."""
         return self._ended.get(task_id)
 
+    def lease_until(self, moment: float) -> None:
+        """The process may make claims until then, by `boottime`; from any thread. For ever, if nobody says."""
+        with self.numbers.lock:
+            self.numbers.lease_ends = moment
+
     def disown(self) -> None:
-        """Takes all numbers off the open list, from any thread: what they stand for is about to lapse."""
-        with self._lock:
-            self._open.clear()
+        """Takes all numbers of the process off the open list, from any thread: their claims are about to lapse."""
+        with self.numbers.lock:
+            self.numbers.open.clear()
+            self.numbers.roots.clear()
 
     def lapse(self) -> None:
-        """Ends every claim: the lease ran out, so others may already have taken over."""
-        for claim in list(self._by_task.values()):
-            self.finish(claim, End.LAPSED)
+        """Ends every claim of the process: the lease ran out, so others may already have taken over."""
+        for table, claim in self.all_claims():
+            table.finish(claim, End.LAPSED)
+
+    def leave(self) -> None:
+        """Takes this table out of the process's list: its root is forgotten, and nothing runs below it."""
+        self.numbers.tables.remove(self)
+
+    def all_claims(self) -> list[tuple[ClaimTable, Claim]]:
+        """The open claims of the process, of all roots, each with its table."""
+        return [(table, claim) for table in self.numbers.tables for claim in table]
 
     def __iter__(self) -> Iterator[Claim]:
         return iter(list(self._by_task.values()))

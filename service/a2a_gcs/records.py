@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -135,6 +136,7 @@ class OpenClaim(Record):
     n: int
     context_id: str
     task_id: str
+    root: str = ""
 
 
 class HeartbeatRecord(Record):
@@ -154,9 +156,17 @@ class HeartbeatRecord(Record):
     open: tuple[int, ...] = ()
     claims: tuple[OpenClaim, ...] = ()
 
-    def renewed(self, following: int, still_open: Mapping[int, tuple[str, str]]) -> Self:
-        """The record of this moment: the next number, and the open ones with the context and task they are for."""
-        claims = tuple(OpenClaim(n=n, context_id=ref[0], task_id=ref[1]) for n, ref in still_open.items())
+    def renewed(
+        self,
+        following: int,
+        still_open: Mapping[int, tuple[str, str]],
+        roots: Mapping[int, str] = MappingProxyType({}),
+    ) -> Self:
+        """The record of this moment: the next number, and the open ones with the task and root they are for."""
+        claims = tuple(
+            OpenClaim(n=n, context_id=context_id, task_id=task_id, root=roots.get(n, ""))
+            for n, (context_id, task_id) in still_open.items()
+        )
         return self.model_copy(update={"next": following, "open": tuple(still_open), "claims": claims})
 
     def lists(self, n: int) -> bool:

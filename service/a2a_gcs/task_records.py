@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from a2a.types.a2a_pb2 import Task
 
 from a2a_gcs.errors import Conflict, CorruptRecord, InvalidId, NotFound
-from a2a_gcs.layout import TaskRef, encode_segment, pointer_key, task_key
+from a2a_gcs.layout import TaskRef, context_key, encode_segment, pointer_key, task_key
 from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, Mode, ObjectInfo, ObjectStore
-from a2a_gcs.records import TaskMeta
+from a2a_gcs.records import ContextRecord, TaskMeta
 from a2a_gcs.task_json import TERMINAL, Unknown, format_task_json, parse_task_json, state_name, status_millis
 
 _REMEMBERED_POINTERS = 10_000
@@ -175,6 +175,15 @@ class TaskRecords:
         except NotFound:
             return None
         return info.version, TaskMeta.from_metadata(key, info.metadata)
+
+    async def claimed_by(self, ref: TaskRef, owner: str) -> bool:
+        """Whether the context's ledger names this very claim as its newest. Raises CorruptRecord and StoreError."""
+        key = context_key(ref.context_id)
+        try:
+            record = ContextRecord.parse(key, (await self._store.get(key)).body)
+        except NotFound:
+            return False
+        return record.active is not None and (record.active.task_id, record.active.owner) == (ref.task_id, owner)
 
     async def write(self, seen: TaskRecord, task: Task, meta: TaskMeta) -> TaskRecord:
         """Writes `task` over the record that was `seen`; one of version 0 is created.

@@ -211,3 +211,55 @@ async def test_fault_inside_a_batch(client, gcs_fault):
     ]
     assert client.get("a").status_code == 200
     assert client.get("b").status_code == 404
+
+
+def multipart(client, key):
+    body = (
+        f'--x\r\nContent-Type: application/json\r\n\r\n{{"name": "{key}"}}\r\n'
+        "--x\r\nContent-Type: text/plain\r\n\r\nbody\r\n--x--"
+    )
+    headers = {"Content-Type": "multipart/related; boundary=x"}
+    path = f"/upload/storage/v1/b/{client.bucket}/o?uploadType=multipart"
+    return client.http.post(path, content=body, headers=headers)
+
+
+def test_key_of_an_upload_that_names_it_in_its_body(client, gcs_fault):
+    """A key pattern, and the meter, see the name of a multipart upload, which is in the body."""
+    gcs_fault(fault(client, "status", operation="objects.insert", key="*/task.json"))
+    assert multipart(client, "a/other.json").status_code == 200
+    assert multipart(client, "a/task.json").status_code == 503
+    assert multipart(client, "a/task.json").status_code == 200
+    assert [request["key"] for request in client.server.requests(client.bucket)] == [
+        "a/other.json", "a/task.json", "a/task.json",
+    ]  # fmt: skip
+
+
+def test_key_of_a_resumable_upload(client, gcs_fault):
+    """A key pattern sees the name in every request of a resumable upload."""
+    gcs_fault(fault(client, "status", operation="objects.startUpload", key="big"))
+    gcs_fault(fault(client, "status", operation="objects.resume", key="big"))
+    path = f"/upload/storage/v1/b/{client.bucket}/o?uploadType=resumable"
+    assert client.http.post(path, json={"name": "big"}).status_code == 503
+    location = client.http.post(path, json={"name": "big"}).headers["Location"]
+    assert [client.http.put(location, content=b"body").status_code for _ in range(2)] == [503, 200]
+    assert {request["key"] for request in client.server.requests(client.bucket)} == {"big"}
+
+
+def test_key_of_a_copy_is_its_target(client, gcs_fault):
+    """A key pattern sees the object that a copy writes."""
+    client.put("source")
+    gcs_fault(fault(client, "status", operation="objects.rewrite", key="target"))
+    path = f"/storage/v1/b/{client.bucket}/o/source/rewriteTo/b/{client.bucket}/o/target"
+    assert [client.http.post(path, json={}).status_code for _ in range(2)] == [503, 200]
+
+
+def test_commit_and_drop_of_a_resumable_upload(client, gcs_fault):
+    """The last answer of a resumable upload is lost: the session still says that the object is stored."""
+    path = f"/upload/storage/v1/b/{client.bucket}/o?uploadType=resumable"
+    location = client.http.post(path, json={"name": "a"}).headers["Location"]
+    gcs_fault(fault(client, "commit_and_drop", operation="objects.resume"))
+    with pytest.raises(httpx.TransportError):
+        client.http.put(location, content=b"body")
+    status = client.http.put(location, headers={"Content-Range": "bytes */*"})
+    assert status.status_code == 200
+    assert status.json()["generation"] == client.get().json()["generation"]

@@ -22,6 +22,10 @@ _CODES = {
     "TASK_NOT_FOUND": -32001,
     "TASK_NOT_CANCELABLE": -32002,
     "UNSUPPORTED_OPERATION": -32004,
+    "PUSH_NOTIFICATION_NOT_SUPPORTED": -32003,
+    "EXTENSION_SUPPORT_REQUIRED": -32008,
+    "VERSION_NOT_SUPPORTED": -32009,
+    "INVALID_REQUEST": -32600,
     "INVALID_PARAMS": -32602,
     "INTERNAL_ERROR": -32603,
 }
@@ -93,10 +97,12 @@ class A2AClient:
     Args:
         url: The host's origin.
         binding: One of `BINDINGS`.
+        tenant: The tenant that every call names (1.0 only).
     """
 
-    def __init__(self, url, binding=JSONRPC_10, *, timeout=90.0):
+    def __init__(self, url, binding=JSONRPC_10, *, timeout=45.0, tenant=""):
         self.binding = binding
+        self._tenant = tenant
         self._new = binding.endswith("1.0")
         self._rpc = binding.startswith("jsonrpc")
         headers = {"A2A-Version": "1.0"} if self._new else {}
@@ -107,6 +113,9 @@ class A2AClient:
         return self
 
     async def __aexit__(self, *_):
+        await self.aclose()
+
+    async def aclose(self):
         await self.http.aclose()
 
     # ------------------------------------------------------------------ calls
@@ -151,9 +160,12 @@ class A2AClient:
     def _request(self, what, params):
         if self._rpc:
             method = _RPC[what][0 if self._new else 1]
+            if self._tenant:
+                params = {**params, "tenant": self._tenant}
             body = {"jsonrpc": "2.0", "id": uuid.uuid4().hex, "method": method, "params": params}
             return self.http.build_request("POST", "/", json=body)
         root = "" if self._new else "/v1"
+        root += f"/{quote(self._tenant, safe='')}" if self._tenant else ""
         if what in ("send", "stream"):
             return self.http.build_request("POST", f"{root}/message:{what}", json=params)
         if what == "list":

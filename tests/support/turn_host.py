@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from a2a.helpers import get_message_text
+from a2a.helpers import get_message_text, new_text_message
 from a2a.server.agent_execution import AgentExecutor
 from a2a.server.context import ServerCallContext
 from a2a.types.a2a_pb2 import (
@@ -13,17 +13,23 @@ from a2a.types.a2a_pb2 import (
     AgentInterface,
     CancelTaskRequest,
     Message,
+    Role,
     SendMessageConfiguration,
     SendMessageRequest,
     Task,
+    TaskArtifactUpdateEvent,
+    TaskStatusUpdateEvent,
 )
 
+from a2a_gcs.executors.workspace import workspace
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.objectstore import ObjectStore
 from a2a_gcs.workspaces.snapshots import Snapshots
+from a2a_gcs.workspaces.warm import WarmDirs
 from a2a_gcs.workspaces.workdir import WorkDirs
-from tests.support.hosts import Host, message
+from a2a_gcs.workspaces.workspaces import Workspaces
+from tests.support.hosts import AUTH_REQUIRED, COMPLETED, FAILED, INPUT_REQUIRED, Host, artifact, message, status
 
 
 class Agent(AgentExecutor):
@@ -54,14 +60,12 @@ class Agent(AgentExecutor):
 class TurnHost(Host):
     """A host whose turns an agent runs, driven as a binding of the server would."""
 
-    def __init__(self, store: ObjectStore, name: str, script, directory, **options) -> None:
+    def __init__(self, store: ObjectStore, name: str, script, directory, *, warm_bytes=0, **options) -> None:
         super().__init__(store, name)
         self.agent = Agent(script)
         self.workdirs = WorkDirs(directory / name)
-        snapshots = Snapshots(store, pause=0.0)
-        executor = WorkspacedExecutor(
-            self.agent, self.table, self.ledger, snapshots, self.workdirs, stop_patience=0.2, **options
-        )
+        workspaces = Workspaces(Snapshots(store, pause=0.0), self.workdirs, WarmDirs(warm_bytes))
+        executor = WorkspacedExecutor(self.agent, self.table, self.ledger, workspaces, stop_patience=0.2, **options)
         card = AgentCard(
             name="test",
             description="test",
@@ -100,3 +104,45 @@ class TurnHost(Host):
 def said(task: Task) -> str:
     """The text of a task's status message."""
     return get_message_text(task.status.message)
+
+
+def says(state, text=None):
+    event = TaskStatusUpdateEvent(status=status(state))
+    if text:
+        event.status.message.CopyFrom(new_text_message(text, role=Role.ROLE_AGENT))
+    return event
+
+
+def makes(name="a", text="content", *, append=False):
+    return TaskArtifactUpdateEvent(artifact=artifact(name, text), append=append)
+
+
+def emits(*events):
+    async def script(context, queue):
+        for event in events:
+            await queue.enqueue_event(event)
+
+    return script
+
+
+def journals(state=COMPLETED):
+    """Appends the message to a file, says what is in it, and ends in a state that the message may name."""
+
+    async def script(context, queue):
+        path = workspace(context) / "journal"
+        with path.open("a") as file:
+            file.write(context.get_user_input() + ";")
+        word = context.get_user_input().partition(" ")[0]
+        ends = {"ask": INPUT_REQUIRED, "fail": FAILED, "auth": AUTH_REQUIRED}.get(word, state)
+        await queue.enqueue_event(says(ends, path.read_text()))
+
+    return script
+
+
+async def parked_or_ended(host, task_id):
+    """Waits until the turn of a task is over: AUTH_REQUIRED is told while it is still open."""
+    claim = host.table.get(task_id)
+    if claim is not None:
+        over = asyncio.Event()
+        claim.on_stop(over.set)
+        await over.wait()

@@ -125,12 +125,14 @@ def host_until_stopped(
         A2AGcsError: Starting failed; the message says why.
     """
     configure_logging(settings.log_level)
+    if settings.grpc_only:
+        asyncio.run(_grpc_until_stopped(settings))
+        return
     with listen(settings.host, settings.port, wait=port_wait) as listener:
         port = listener.getsockname()[1]
         bound = settings.model_copy(update={"port": port})
-        name = f"[{bound.host}]" if ":" in bound.host else bound.host
         app = create_app(bound)
-        server = Host(app, f"http://{name}:{port}", getattr(app.state, "drain", None))
+        server = Host(app, f"http://{_address(bound.host, port)}", getattr(app.state, "drain", None))
         ready(server)
         try:
             server.run(sockets=[listener])
@@ -138,6 +140,26 @@ def host_until_stopped(
             if server.lifespan_error is None:
                 raise
     _raise_if_failed(server.lifespan_error)
+
+
+async def _grpc_until_stopped(settings: Settings) -> None:
+    """The application without its HTTP server: its lifespan serves gRPC on the port itself."""
+    app = create_app(settings)
+    signalled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, signalled.set)
+    try:
+        async with app.router.lifespan_context(app):
+            typer.echo(f"listening on grpc://{_address(settings.host, app.state.grpc_port)}")
+            await signalled.wait()
+            await app.state.drain()
+    except Exception as error:  # noqa: BLE001 - as uvicorn does with a lifespan
+        _raise_if_failed(error)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _without_traceback(send: Send) -> Send:

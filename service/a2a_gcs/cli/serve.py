@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
 def serve(
     *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="A2A_GCS_CONFIG",
+            metavar="FILE",
+            help="TOML file with settings, and \\[\\[agents]] tables for several agents. Options and environment win.",
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -28,7 +36,7 @@ def serve(
             envvar="A2A_GCS_AGENT",
             show_default="demo",
             metavar="SPEC",
-            help="The agent to host: demo or package.module:attribute.",
+            help="The agent to host: demo, command:PROGRAM or package.module:attribute.",
         ),
     ] = None,
     host: Annotated[
@@ -38,6 +46,32 @@ def serve(
         int | None,
         typer.Option(
             envvar=["A2A_GCS_PORT", "PORT"], show_default="8080", help="Port to listen on; 0 picks a free one."
+        ),
+    ] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="A2A_GCS_GRPC_PORT",
+            show_default="no gRPC",
+            help="Port for gRPC, beside HTTP; 0 picks a free one, which the log names.",
+        ),
+    ] = None,
+    grpc_only: Annotated[
+        bool | None,
+        typer.Option(
+            "--grpc-only",
+            envvar="A2A_GCS_GRPC_ONLY",
+            show_default=False,
+            help="Serve gRPC, and no HTTP, on the port: for platforms that route one port a service.",
+        ),
+    ] = None,
+    advertise_grpc: Annotated[
+        bool | None,
+        typer.Option(
+            "--advertise-grpc",
+            envvar="A2A_GCS_ADVERTISE_GRPC",
+            show_default=False,
+            help="List gRPC in the agent card; some clients then reject the card.",
         ),
     ] = None,
     work_dir: Annotated[
@@ -146,15 +180,19 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve an agent over A2A until SIGTERM or Ctrl-C.
+    """Serve an agent, or several, over A2A until SIGTERM or Ctrl-C.
 
-    Prints one line, `listening on http://HOST:PORT`, on stdout when ready.
+    Prints one line, `listening on http://HOST:PORT`, on stdout when ready (`grpc://` with --grpc-only).
     """
     settings = settings_of(
+        config,
         store=store,
         agent=agent,
         host=host,
         port=port,
+        grpc_port=grpc_port,
+        grpc_only=grpc_only,
+        advertise_grpc=advertise_grpc,
         work_dir=work_dir,
         allow_unauthenticated=allow_unauthenticated,
         auth=auth,
@@ -174,8 +212,8 @@ def serve(
     host_until_stopped(settings)
 
 
-def settings_of(**options: Any) -> "Settings":
-    """Settings from the options that were given; the environment and the defaults fill the rest."""
-    from a2a_gcs.host.settings import Settings  # noqa: PLC0415  # 0.2 s
+def settings_of(config: Path | None = None, **options: Any) -> "Settings":
+    """Settings from the options that were given; the environment, a file and the defaults fill the rest."""
+    from a2a_gcs.host.settings import load_settings  # noqa: PLC0415  # 0.2 s
 
-    return Settings(**{name: value for name, value in options.items() if value is not None})
+    return load_settings(config, {name: value for name, value in options.items() if value is not None})

@@ -1,13 +1,18 @@
-"""The agent card: what is really served, at the origin that clients see."""
+"""The agent card: what is really served, at the origin that clients see; signed, if there is a key."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from a2a.server.agent_execution import AgentExecutor
 from a2a.types.a2a_pb2 import (
-    AgentCapabilities,
     AgentCard,
+    AgentExtension,
     AgentInterface,
     AgentSkill,
     HTTPAuthSecurityScheme,
@@ -16,18 +21,28 @@ from a2a.types.a2a_pb2 import (
     SecurityScheme,
     StringList,
 )
+from a2a.utils.signing import ProtectedHeader, create_agent_card_signer
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+from a2a_gcs.errors import ConfigError
 from a2a_gcs.executors import demo
-from a2a_gcs.host.settings import Settings
+from a2a_gcs.host.settings import AgentSettings, Settings
+
+LINEAR_EXECUTION = "urn:a2a-gcs:extensions:linear-execution:v1"
+"""The extension by which a card says that a context runs one task at a time; no client has to activate it."""
+
+_EC_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
-def build_card(agent: AgentExecutor, spec: str, origin: str) -> AgentCard:
+def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> AgentCard:
     """A card for an agent.
 
     Args:
         agent: The executor; one with a `card` attribute or method describes itself; its interfaces are replaced.
-        spec: How it was named on the command line.
-        origin: Where clients reach the host, such as `http://127.0.0.1:8080`.
+        settings: How it was named.
+        origin: Where clients reach it, such as `http://127.0.0.1:8080`.
     """
     own = getattr(agent, "card", None)
     own = own() if callable(own) else own
@@ -35,8 +50,18 @@ def build_card(agent: AgentExecutor, spec: str, origin: str) -> AgentCard:
     if isinstance(own, AgentCard):
         card.CopyFrom(own)
     else:
-        card.MergeFrom(_described(spec))
-    card.capabilities.MergeFrom(AgentCapabilities(streaming=True, push_notifications=False))
+        card.MergeFrom(_described(settings))
+    card.capabilities.streaming = True
+    card.capabilities.push_notifications = False
+    card.capabilities.extensions.append(
+        AgentExtension(
+            uri=LINEAR_EXECUTION,
+            description="A context runs one task at a time. While one has not ended, a message that would start "
+            "another is refused with UnsupportedOperationError, whose data has reason CONTEXT_BUSY and names the "
+            "activeTaskId. A new task starts from the files of the task that completed last.",
+            required=False,
+        )
+    )
     del card.supported_interfaces[:]
     card.supported_interfaces.extend(interfaces(origin))
     return card
@@ -100,12 +125,62 @@ def _open_id(issuer: str, description: str) -> SecurityScheme:
     return SecurityScheme(open_id_connect_security_scheme=scheme)
 
 
-def _described(spec: str) -> AgentCard:
-    is_demo = spec == "demo"
+def list_grpc(card: AgentCard, origin: str, port: int, *, alone: bool) -> None:
+    """Adds both versions of gRPC, as host:port, which is what clients dial.
+
+    Args:
+        card: The card to change.
+        origin: Where clients reach the host.
+        port: Where gRPC is served.
+        alone: It is served at the origin's own port, and nothing else is.
+    """
+    parts = urlsplit(origin)
+    name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    if alone:
+        del card.supported_interfaces[:]
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    for protocol in ("1.0", "0.3"):
+        card.supported_interfaces.append(
+            AgentInterface(url=f"{name}:{port}", protocol_binding="GRPC", protocol_version=protocol)
+        )
+
+
+def card_signer(key_file: Path, key_id: str | None) -> Callable[[AgentCard], AgentCard]:
+    """Adds a signature to a card, which then must not change any more.
+
+    Args:
+        key_file: A private key in PEM: EC, RSA or Ed25519.
+        key_id: Its name in the signature; None for the SHA-256 of the public key.
+
+    Raises:
+        ConfigError: There is no such file, or no such key in it.
+    """
+    try:
+        pem = key_file.read_bytes()
+        key = load_pem_private_key(pem, password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as e:
+        raise ConfigError(f"card_signing_key {key_file} is no private key in PEM: {e}") from e
+    match key:
+        case ec.EllipticCurvePrivateKey(curve=curve) if curve.name in _EC_ALGORITHMS:
+            algorithm = _EC_ALGORITHMS[curve.name]
+        case rsa.RSAPrivateKey():
+            algorithm = "RS256"
+        case ed25519.Ed25519PrivateKey():
+            algorithm = "EdDSA"
+        case _:
+            raise ConfigError(f"card_signing_key {key_file} is neither EC (P-256, P-384, P-521), RSA nor Ed25519")
+    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    name = key_id or base64.urlsafe_b64encode(hashlib.sha256(public).digest()).rstrip(b"=").decode()
+    return create_agent_card_signer(pem, ProtectedHeader(kid=name, alg=algorithm, jku=None, typ="JOSE"))
+
+
+def _described(settings: AgentSettings) -> AgentCard:
+    spec, is_demo = settings.agent, settings.agent == "demo"
     skill = AgentSkill(id="agent", name=spec, description=f"What {spec} does.", tags=["agent"])
     return AgentCard(
         name="a2a-gcs demo" if is_demo else spec,
-        description="Keeps a journal in its workspace, to show what persists." if is_demo else f"The agent {spec}.",
+        description=settings.description
+        or ("Keeps a journal in its workspace, to show what persists." if is_demo else f"The agent {spec}."),
         version=version("a2a-gcs"),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],

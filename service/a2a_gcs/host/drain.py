@@ -7,12 +7,13 @@ uvicorn's own shutdown, which would cut the streams first (FACTS 4).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
-from a2a_gcs.claims import ClaimTable, Stop
+from a2a_gcs.claims import Claim, ClaimTable, Stop
 from a2a_gcs.clock import boottime
-from a2a_gcs.host.request_handler import RequestHandler
+from a2a_gcs.host.admission import Admission
 
 log = structlog.get_logger(__name__)
 
@@ -27,33 +28,38 @@ class Drain:
     """Ends the runs of one host in order. May be run once.
 
     Args:
-        handler: Refuses new work from the first moment on.
-        table: What runs here.
+        admission: Takes no new work from the first moment on.
+        table: What runs in this process.
+        surrender: Gives back the claims whose agents have not started.
     """
 
-    def __init__(self, handler: RequestHandler, table: ClaimTable) -> None:
-        self._handler = handler
+    def __init__(self, admission: Admission, table: ClaimTable, surrender: Callable[[], Awaitable[None]]) -> None:
+        self._admission = admission
         self._table = table
+        self._surrender = surrender
 
     @property
     def begun(self) -> bool:
-        return self._handler.draining
+        return self._admission.draining
 
     async def run(self) -> None:
         """Returns once every run has ended and its last event is on its way, or the time is up."""
-        self._handler.draining = True
+        self._admission.draining = True
         began = boottime()
-        log.info("drain.begun", running=len(self._table))
-        await self._handler.surrender_unstarted()
+        log.info("drain.begun", running=len(self._running()))
+        await self._surrender()
         await self._until_idle(began + FINISH_SECONDS)
-        for claim in self._table:
+        for claim in self._running():
             claim.ask_to_stop(Stop.DRAIN)
         await self._until_idle(began + LIMIT_SECONDS)
-        for claim in self._table:
+        for claim in self._running():
             log.error("drain.not_ended", task_id=claim.ref.task_id, context_id=claim.ref.context_id)
         await asyncio.sleep(_LOOK_EVERY_SECONDS)  # the last events leave the SDK's queues
         log.info("drain.done", seconds=round(boottime() - began, 1))
 
+    def _running(self) -> list[Claim]:
+        return [claim for _, claim in self._table.all_claims()]
+
     async def _until_idle(self, deadline: float) -> None:
-        while len(self._table) and boottime() < deadline:  # noqa: ASYNC110 - a look at a table costs nothing
+        while self._running() and boottime() < deadline:  # noqa: ASYNC110 - a look at a table costs nothing
             await asyncio.sleep(_LOOK_EVERY_SECONDS)

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
-from a2a.types.a2a_pb2 import AgentCard
 
 from a2a_gcs.claims import ClaimTable
+from a2a_gcs.clock import boottime
 from a2a_gcs.errors import ConfigError, NotFound, StoreError
+from a2a_gcs.executors.command import CommandOptions
+from a2a_gcs.executors.command_process import Lease
 from a2a_gcs.executors.spec import load_agent
-from a2a_gcs.executors.workspaced import WorkspacedExecutor
+from a2a_gcs.host.admission import Admission
 from a2a_gcs.host.agent_card import build_card
 from a2a_gcs.host.drain import Drain
-from a2a_gcs.host.request_handler import RequestHandler
+from a2a_gcs.host.roots import RootedHandler, Roots, refuse_other_roots
 from a2a_gcs.host.settings import Settings
-from a2a_gcs.journal import Journal
+from a2a_gcs.host.stack import HostedAgent, Shared
 from a2a_gcs.layout import heartbeat_key
-from a2a_gcs.ledger.heartbeat import Heartbeat, Liveness
-from a2a_gcs.ledger.ledger import Ledger
-from a2a_gcs.ledger.settle import Settler
+from a2a_gcs.ledger.heartbeat import Heartbeat
 from a2a_gcs.ledger.sweep import Sweep
 from a2a_gcs.objectstore import ObjectStore, open_store
-from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.tasks.store import BucketTaskStore
-from a2a_gcs.tasks.stream import BucketEventStream
 from a2a_gcs.tasks.watch import Watch
-from a2a_gcs.workspaces.limits import Limits
-from a2a_gcs.workspaces.snapshots import Snapshots
+from a2a_gcs.workspaces.warm import WarmDirs
 from a2a_gcs.workspaces.workdir import WorkDirs
+
+SWEEP_EVERY_LEASES = 2.0
+"""How often the sweep looks for dead hosts; whoever touches one of their tasks does not wait for it."""
 
 log = structlog.get_logger(__name__)
 
@@ -58,45 +60,49 @@ class Services:
             lease=settings.lease_seconds,
             own_thread=not shares,
         )
-        self.records = TaskRecords(self.store)
-        self.journal = Journal(self.store)
-        settler = Settler(self.records, self.journal, Liveness(self.store, self.table), self.table)
-        self.ledger = Ledger(
-            self.store,
-            self.records,
-            settler,
-            self.table,
-            patience=settings.store_budget_seconds,
-            resume_from=settings.resume_from,
-        )
-        self.tasks = BucketTaskStore(self.store, self.records, self.journal, self.table, settler.settled)
-        self.stream = BucketEventStream(self.tasks, self.records, self.journal, self.table)
-        self.watch = Watch(self.tasks, self.table, every=min(1.0, settings.lease_seconds / 10))
-        every = 2.0 * settings.lease_seconds
-        self.sweep = Sweep(self.store, self.store, self.records, settler, host=self.host_id, every=every)
-        self._background: list[asyncio.Task[None]] = []
         self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
-        limits = Limits(max_bytes=settings.max_workspace_bytes, max_entries=settings.max_workspace_files)
-        agent = load_agent(settings.agent)
-        self.executor = WorkspacedExecutor(
-            agent,
-            self.table,
-            self.ledger,
-            Snapshots(self.store, limits=limits),
-            self.workdirs,
-            answers=settings.answers,
-            on_shutdown=settings.on_shutdown,
-            longest_run=settings.max_run_seconds,
-            longest_wait=settings.max_wait_seconds,
+        try:
+            self.agents = hosted_agents(settings, self._command_options())
+        except ConfigError:
+            self.workdirs.close()
+            raise
+        self.admission = Admission(most=settings.max_running_tasks, most_per_owner=settings.max_running_tasks_per_owner)
+        warm = WarmDirs(settings.warm_workspace_bytes)
+        shared = Shared(settings, self.store, self.table, self.workdirs, warm, self.admission)
+        self.roots = Roots(shared, authenticated=settings.authenticated)
+        self.handlers = {agent.name: RootedHandler(self.roots, agent) for agent in self.agents}
+        self.watch = Watch(self._watched, every=min(1.0, settings.lease_seconds / 10))
+        self.sweep = Sweep(
+            self.store, self.roots.settler_of, host=self.host_id, every=SWEEP_EVERY_LEASES * settings.lease_seconds
         )
-        self.card: AgentCard = build_card(agent, settings.agent, origin(settings))
-        self.handler = RequestHandler(self.executor, self.tasks, self.stream, self.ledger, self.table, self.card)
-        self.drain = Drain(self.handler, self.table)
+        self.drain = Drain(self.admission, self.table, self._surrender_unstarted)
+        self._background: list[asyncio.Task[None]] = []
+
+    def _command_options(self) -> CommandOptions:
+        settings = self.settings
+        return CommandOptions(
+            self.workdirs,
+            Lease(self._agents_may_run_until, every=min(1.0, settings.lease_seconds / 12)),
+            os.environ,
+            pass_on=tuple(name.strip() for name in settings.command_env.split(",") if name.strip()),
+            home=settings.command_home,
+            max_output=settings.command_max_output,
+            grace=settings.command_grace_seconds,
+        )
+
+    def _agents_may_run_until(self) -> float:
+        """By the boot clock: at two thirds of the lease this host stops its agents, at three others take over."""
+        return boottime() + self.settings.lease_seconds * 5 / 6 - self.heartbeat.age
 
     async def start(self) -> None:
         """Reaches the bucket and makes the heartbeat durable. Raises ConfigError where the bucket cannot be used."""
         try:
             await self.heartbeat.start()
+            await refuse_other_roots(
+                self.store,
+                several_agents=bool(self.settings.agents),
+                authenticated=self.settings.authenticated,
+            )
         except StoreError as e:
             raise ConfigError(await self._why(e)) from e
         self._background = [
@@ -116,11 +122,10 @@ class Services:
         """Drains if nobody has, then stops the heartbeat and the store: what still runs counts as dead at once."""
         if not self.drain.begun:
             await self.drain.run()
-        await self.handler.aclose()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await self.tasks.aclose()
+        await self.roots.aclose()
         await self.heartbeat.stop()
         self.workdirs.close()
         if self._given is None:
@@ -133,9 +138,36 @@ class Services:
         except NotFound:
             return
 
+    def _watched(self) -> Iterable[tuple[BucketTaskStore, ClaimTable]]:
+        return [(stack.tasks, stack.table) for stack in self.roots]
+
+    async def _surrender_unstarted(self) -> None:
+        await asyncio.gather(*(stack.handler.surrender_unstarted() for stack in self.roots))
+
     def _open_again(self) -> ObjectStore:
         """A store for the heartbeat's own thread; it retries by itself, within its own patience."""
         return open_store(self.settings.store, budget=self.settings.lease_seconds * 4 / 30)
+
+
+def hosted_agents(settings: Settings, command: CommandOptions) -> list[HostedAgent]:
+    """The agents of a host: the one that the settings name, or those of the configuration file.
+
+    Args:
+        settings: The settings.
+        command: What command agents are given.
+
+    Raises:
+        ConfigError: One cannot be loaded.
+    """
+    if not settings.agents:
+        only = settings.one_agent()
+        executor = load_agent(only.agent, command)
+        return [HostedAgent("", "", executor, only, build_card(executor, only, origin(settings)))]
+    hosted = []
+    for each in settings.agents:
+        executor, path = load_agent(each.agent, command), each.path or f"/{each.name}"
+        hosted.append(HostedAgent(each.name, path, executor, each, build_card(executor, each, origin(settings) + path)))
+    return hosted
 
 
 def origin(settings: Settings) -> str:

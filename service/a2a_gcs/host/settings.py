@@ -6,12 +6,16 @@ Defaults are safe for a laptop: memory store, demo agent, loopback only.
 from __future__ import annotations
 
 import os
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, HttpUrl, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from a2a_gcs.errors import ConfigError
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HOST_LEASE_SECONDS = 30
@@ -42,22 +46,75 @@ def may_be_asked(url: str) -> bool:
     return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK))
 
 
+class AgentSettings(BaseModel):
+    """An `[[agents]]` table of the configuration file; what it leaves out is as in the settings of the host."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", description="Names the agent and its root.")
+    ]
+    agent: Annotated[str, Field(description="The agent: demo, command:PROGRAM or package.module:attribute.")]
+    path: Annotated[
+        str, Field(pattern=r"^(/[A-Za-z0-9_-]+)*$", description="Where its routes begin; default: /<name>.")
+    ] = ""
+    description: Annotated[str, Field(description="What its card says of it, unless the agent brings a card.")] = ""
+    answers: Literal["task", "message"] = "task"
+    resume_from: Literal["completed", "terminal"] = "completed"
+    max_run_seconds: Annotated[float | None, Field(gt=0)] = None
+    max_wait_seconds: Annotated[int, Field(ge=0)] = 0
+
+
 class Settings(BaseSettings):
     """What can be set; each field's description is its documentation."""
 
-    model_config = SettingsConfigDict(env_prefix="A2A_GCS_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="A2A_GCS_", env_ignore_empty=True, extra="forbid", frozen=True)
 
     store: Annotated[
         str, Field(description="Where everything is kept: memory, file:<dir> or gs://bucket[/prefix].")
     ] = "memory"
-    agent: Annotated[str, Field(description="The agent to host: demo or package.module:attribute.")] = "demo"
+    agent: Annotated[
+        str, Field(description="The agent to host: demo, command:PROGRAM or package.module:attribute.")
+    ] = "demo"
+    agents: Annotated[
+        tuple[AgentSettings, ...],
+        Field(description="Several agents in place of one, as [[agents]] tables of the configuration file."),
+    ] = ()
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8080
+    grpc_port: Annotated[
+        int | None,
+        Field(ge=0, le=65535, description="Port for gRPC, beside HTTP; 0 picks a free one; default: no gRPC."),
+    ] = None
+    grpc_only: Annotated[
+        bool, Field(description="Serve gRPC, and no HTTP, on the port: for platforms that route one port a service.")
+    ] = False
+    advertise_grpc: Annotated[
+        bool,
+        Field(
+            description="List gRPC in the agent card, as host:port. "
+            "Some clients reject a whole card that lists another origin than its own."
+        ),
+    ] = False
     work_dir: Annotated[
         Path | None, Field(description="Where running tasks get their directories; default: a temporary directory.")
     ] = None
     public_url: Annotated[
         HttpUrl | None, Field(description="Origin that the agent card names; default: the address that is served.")
+    ] = None
+    card_max_age_seconds: Annotated[
+        int, Field(ge=0, description="How long clients may keep the agent card without asking again.")
+    ] = 300
+    card_signing_key: Annotated[
+        Path | None,
+        Field(description="File with a private key in PEM (EC, RSA or Ed25519) that signs the agent card."),
+    ] = None
+    card_signing_key_id: Annotated[
+        str | None, Field(description="The signature's key id; default: the SHA-256 of the public key.")
+    ] = None
+    cors_origins: Annotated[
+        str | None,
+        Field(description="Origins whose pages may call this host, separated by commas, or *; default: none."),
     ] = None
     allow_unauthenticated: Annotated[
         bool, Field(description="Listen beyond loopback without authentication, as something in front does it.")
@@ -124,6 +181,17 @@ class Settings(BaseSettings):
         int,
         Field(ge=0, description="Longest that a task may wait for an answer before it fails; 0: any time."),
     ] = 0
+    max_running_tasks: Annotated[
+        int | None, Field(ge=1, description="Most tasks that run on this host at a time; default: any number.")
+    ] = None
+    max_running_tasks_per_owner: Annotated[
+        int | None, Field(ge=1, description="Most of them that one owner may have; default: any number.")
+    ] = None
+    max_request_bytes: Annotated[
+        int,
+        Field(ge=1024, lt=32 * 1024**2, description="Largest request; Cloud Run itself cuts HTTP/1 off at 32 MiB."),
+    ] = 30 * 1024**2
+    max_parts: Annotated[int, Field(ge=1, description="Most parts that a message may have.")] = 1000
     store_budget_seconds: Annotated[
         float, Field(gt=0, description="How long one request retries a store that is throttled or unavailable.")
     ] = 20.0
@@ -131,9 +199,73 @@ class Settings(BaseSettings):
         20 * 1024**3
     )
     max_workspace_files: Annotated[int, Field(gt=0, description="Most entries that a workspace may hold.")] = 1_000_000
+    command_env: Annotated[
+        str,
+        Field(
+            description="Further environment variables that a command agent gets, as names or patterns "
+            "such as OPENAI_*, separated by commas."
+        ),
+    ] = ""
+    command_home: Annotated[
+        Literal["tmp", "workspace"],
+        Field(
+            description="HOME of a command agent. tmp: an empty directory for each message. "
+            "workspace: .home in the workspace, which the next task finds again."
+        ),
+    ] = "tmp"
+    command_max_output: Annotated[
+        int,
+        Field(gt=0, description="Most bytes that a command agent may write to its output, and put into its outbox."),
+    ] = 16 * 1024**2
+    command_grace_seconds: Annotated[
+        float, Field(ge=0, description="What a command agent gets between TERM and KILL.")
+    ] = 5.0
+    workspace_ignore: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            description="Patterns of what never enters a snapshot, in the syntax of .gitignore, as a JSON list; "
+            "default: well-known credential files. A workspace adds its own in .a2aignore."
+        ),
+    ] = None
+    max_snapshot_seconds: Annotated[
+        float | None, Field(gt=0, description="Longest that the snapshot at a turn's end may take, or the task fails.")
+    ] = 600.0
+    checkpoint_minutes: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="Snapshot the workspace of a running task every so many minutes, for a message that takes up "
+            "what a dead host left (metadata a2a-gcs/startFrom); default: only when a turn ends.",
+        ),
+    ] = None
+    on_lost_workspace: Annotated[
+        Literal["fail", "previous"],
+        Field(
+            description="What becomes of a task whose workspace is gone or damaged. fail: it fails and says so. "
+            "previous: it says so, and starts from the last completed task whose workspace can be restored."
+        ),
+    ] = "fail"
+    warm_workspace_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Disk for directories of ended tasks, kept so that the next task of the context downloads "
+            "nothing; on Cloud Run that is memory. 0: none.",
+        ),
+    ] = 256 * 1024**2
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"
+
+    @model_validator(mode="after")
+    def _agents_apart(self) -> Self:
+        for what, values in (
+            ("name", [a.name for a in self.agents]),
+            ("path", [a.path or a.name for a in self.agents]),
+        ):
+            if len(set(values)) < len(values):
+                raise ValueError(f"two agents have the same {what}: {', '.join(sorted(values))}")
+        return self
 
     @model_validator(mode="after")
     def _loopback_unless_allowed(self) -> Self:
@@ -165,3 +297,74 @@ class Settings(BaseSettings):
             if (url := getattr(self, name)) is not None and not may_be_asked(url):
                 raise ValueError(f"{name} has to begin with https://, not be {url}")
         return self
+
+    @model_validator(mode="after")
+    def _grpc_in_one_way(self) -> Self:
+        if self.grpc_only and self.grpc_port is not None:
+            raise ValueError("grpc_only serves gRPC on the port itself; leave grpc_port out, or serve HTTP as well")
+        if self.advertise_grpc and not self.serves_grpc:
+            raise ValueError("advertise_grpc lists what is not served; set grpc_port or grpc_only")
+        if self.serves_grpc and self.agents:
+            raise ValueError("gRPC has no paths to tell several agents apart; serve each from a host of its own")
+        return self
+
+    @property
+    def serves_grpc(self) -> bool:
+        return self.grpc_only or self.grpc_port is not None
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether callers are known, so that each has a root of its own."""
+        return self.auth != "none"
+
+    def one_agent(self) -> AgentSettings:
+        """The settings of the only agent, where no configuration file names several."""
+        return AgentSettings(
+            name="agent",
+            agent=self.agent,
+            answers=self.answers,
+            resume_from=self.resume_from,
+            max_run_seconds=self.max_run_seconds,
+            max_wait_seconds=self.max_wait_seconds,
+        )
+
+
+def load_settings(config: Path | None, given: Mapping[str, object]) -> Settings:
+    """Settings from the command line, the environment and a TOML file; the first one that says something counts.
+
+    An `[[agents]]` table inherits what the host is set to.
+
+    Args:
+        config: The file, or None.
+        given: What the command line says.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no TOML.
+        ValidationError: A value is not allowed.
+    """
+    if config is None:
+        return Settings(**given)  # type: ignore[arg-type]
+    try:
+        table = tomllib.loads(config.read_text())
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"the configuration file {config} cannot be read: {e}") from e
+
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del dotenv_settings, file_secret_settings
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, config)
+
+    inherited = {k: table[k] for k in ("answers", "resume_from", "max_run_seconds", "max_wait_seconds") if k in table}
+    agents = table.get("agents", [])
+    if not isinstance(agents, list):
+        raise ConfigError(f"the configuration file {config} has to hold agents as [[agents]] tables")
+    merged = {**given, "agents": [{**inherited, **agent} for agent in agents]} if agents else dict(given)
+    return FromFile(**merged)  # type: ignore[arg-type]

@@ -64,6 +64,14 @@ class Settler:
         except Conflict:
             log.info("settle.superseded", task_id=ref.task_id, context_id=ref.context_id)
 
+    async def bury(self, ref: TaskRef, owner: str) -> None:
+        """Ends a claim of a dead host, with or without a task.json. Raises CorruptRecord and StoreError."""
+        record = await self._records.load(ref)
+        if record is not None:
+            await self.settled(record)
+        elif await self._records.claimed_by(ref, owner):
+            await self.tombstone(ref, owner)
+
     async def is_dead(self, owner: str) -> bool:
         return await self._liveness.is_dead(owner)
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 import structlog
 
-from a2a_gcs.cas import VersionedObject
 from a2a_gcs.errors import A2AGcsError, Conflict, CorruptRecord, NotFound
-from a2a_gcs.layout import HOSTS_PREFIX, TaskRef, context_key, heartbeat_key
+from a2a_gcs.layout import HOSTS_PREFIX, TaskRef, heartbeat_key
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
-from a2a_gcs.records import ContextRecord, HeartbeatRecord, Owner
-from a2a_gcs.task_records import TaskRecords
+from a2a_gcs.records import HeartbeatRecord, Owner
 
 log = structlog.get_logger(__name__)
 
@@ -26,9 +25,7 @@ class Sweep:
 
     Args:
         bucket: The bucket at its prefix, where the heartbeats are.
-        store: The root that the tasks are below.
-        records: The tasks.
-        settler: Ends them.
+        settler_of: Gives the settler of a root.
         host: This host, which is not looked at.
         every: Seconds between sweeps, on average.
     """
@@ -36,17 +33,13 @@ class Sweep:
     def __init__(
         self,
         bucket: ObjectStore,
-        store: ObjectStore,
-        records: TaskRecords,
-        settler: Settler,
+        settler_of: Callable[[str], Settler],
         *,
         host: str,
         every: float,
     ) -> None:
         self._bucket = bucket
-        self._store = store
-        self._records = records
-        self._settler = settler
+        self._settler_of = settler_of
         self._host = host
         self._every = every
 
@@ -84,24 +77,13 @@ class Sweep:
         if blob.info.age <= beat.lease_seconds:
             return
         for claim in beat.claims:
-            await self._settle(TaskRef(claim.context_id, claim.task_id), str(Owner(host=beat.host, n=claim.n)))
+            ref, owner = TaskRef(claim.context_id, claim.task_id), str(Owner(host=beat.host, n=claim.n))
+            try:
+                await self._settler_of(claim.root).bury(ref, owner)
+            except CorruptRecord as e:
+                log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
         try:
             await self._bucket.delete(info.key, version=blob.info.version)
         except (Conflict, NotFound):
             return  # it lives after all, or somebody else swept
         log.info("sweep.host_buried", dead_host=beat.host, claims=len(beat.claims))
-
-    async def _settle(self, ref: TaskRef, owner: str) -> None:
-        try:
-            record = await self._records.load(ref)
-            if record is not None:
-                await self._settler.settled(record)
-            elif await self._still_claims(ref, owner):
-                await self._settler.tombstone(ref, owner)
-        except CorruptRecord as e:
-            log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
-
-    async def _still_claims(self, ref: TaskRef, owner: str) -> bool:
-        fresh = ContextRecord(context_id=ref.context_id)
-        active = (await VersionedObject(self._store, context_key(ref.context_id), fresh).load()).value.active
-        return active is not None and (active.task_id, active.owner) == (ref.task_id, owner)

@@ -106,7 +106,8 @@ class BucketTaskStore(VersionedTaskStore):
 
         Raises:
             ConcurrentTaskModificationError: This process does not hold the task's turn (any more).
-            StoreError: A state in the middle of a turn could not be written.
+            StoreError: A state in the middle of a turn could not be written. If that was the first, the claim is
+                given up: whoever meets it ends it.
         """
         del prev, prev_version, context
         claim = self._table.get(task.id)
@@ -128,6 +129,10 @@ class BucketTaskStore(VersionedTaskStore):
             if claim.end is End.CANCELED:
                 return await self._save_without_claim(task)
             raise ConcurrentTaskModificationError(task.id) from e
+        except StoreError:
+            if not claim.record.version:  # the SDK writes FAILED over a task that is there, but nothing where none is
+                self._finish(claim, End.SURRENDERED)
+            raise
         if ends:
             self._finish(claim, End.TERMINAL if state in TERMINAL else End.PARKED)
         return TaskVersion(seq)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -17,24 +18,27 @@ class Watch:
     """Compares task.json of every open turn with what this process wrote last.
 
     Args:
-        tasks: The tasks.
-        table: The turns.
+        watched: Gives the tasks and turns of each root that this host serves.
         every: Seconds between two looks at the same task; a cancel takes effect within twice that.
     """
 
-    def __init__(self, tasks: BucketTaskStore, table: ClaimTable, *, every: float = 1.0) -> None:
-        self._tasks = tasks
-        self._table = table
+    def __init__(
+        self, watched: Callable[[], Iterable[tuple[BucketTaskStore, ClaimTable]]], *, every: float = 1.0
+    ) -> None:
+        self._watched = watched
         self._every = every
 
     async def run(self) -> None:
         """Watches until cancelled."""
         while True:
             await asyncio.sleep(self._every)
-            await asyncio.gather(*(self._look(claim) for claim in self._table if claim.record.version))
+            looks = [
+                self._look(tasks, claim) for tasks, table in self._watched() for claim in table if claim.record.version
+            ]
+            await asyncio.gather(*looks)
 
-    async def _look(self, claim: Claim) -> None:
+    async def _look(self, tasks: BucketTaskStore, claim: Claim) -> None:
         try:
-            await self._tasks.still_ours(claim)
+            await tasks.still_ours(claim)
         except A2AGcsError as e:  # the heartbeat decides how long a host may go on without the bucket
             log.info("watch.not_read", task_id=claim.ref.task_id, error=str(e))

@@ -117,6 +117,21 @@ async def test_a_state_in_the_middle_may_fail(bucket):
         assert (await a.record(claim.ref.task_id)).task.status.state == WORKING
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_first_save_that_fails_gives_the_claim_up(bucket, when):
+    """The SDK ends such a run without a word: were its claim listed any longer, its context would be blocked (I6)."""
+    async with FaultyStore(bucket.store) as store:
+        a, b = await bucket.host("a", store), await bucket.host("b")
+        claim = await a.claim()
+        store.fail("put", task_key(claim.ref), when=when)
+        with pytest.raises(Unavailable):
+            await a.save(claim, WORKING)
+        assert not claim.held
+        await a.beat()
+        assert await b.claim()
+        assert (await b.record(claim.ref.task_id)).task.status.state == FAILED
+
+
 async def test_a_journal_that_is_behind_holds_an_end_up(bucket):
     """What came before an end is durable before it (rule jterm); the ended task holds all of it."""
     async with FaultyStore(bucket.store) as store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
@@ -27,14 +28,16 @@ class AuthMiddleware:
     Args:
         app: What is protected.
         authenticator: Tells who calls.
+        cards: Paths of further agent cards, where a host has several agents.
     """
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, cards: Iterable[str] = ()) -> None:
         self._app = app
         self._authenticator = authenticator
+        self._public = PUBLIC.union(cards)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or _public(scope):
+        if scope["type"] == "lifespan" or self._is_public(scope):
             await self._app(scope, receive, send)
             return
         try:
@@ -48,9 +51,8 @@ class AuthMiddleware:
             return
         await self._app({**scope, "user": principal}, receive, send)
 
-
-def _public(scope: Scope) -> bool:
-    return scope["type"] == "http" and scope["path"] in PUBLIC and scope["method"] in ("GET", "HEAD")
+    def _is_public(self, scope: Scope) -> bool:
+        return scope["type"] == "http" and scope["path"] in self._public and scope["method"] in ("GET", "HEAD")
 
 
 def _answer(error: Unauthenticated | AuthUnavailable) -> JSONResponse:

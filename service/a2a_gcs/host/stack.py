@@ -1,0 +1,125 @@
+"""Everything that serves one agent below one root: from the records up to the request handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from a2a.server.agent_execution import AgentExecutor
+from a2a.types.a2a_pb2 import AgentCard
+
+from a2a_gcs.claims import ClaimTable
+from a2a_gcs.executors.workspaced import WorkspacedExecutor
+from a2a_gcs.host.admission import Admission
+from a2a_gcs.host.request_handler import RequestHandler
+from a2a_gcs.host.settings import AgentSettings, Settings
+from a2a_gcs.journal import Journal
+from a2a_gcs.ledger.heartbeat import Liveness
+from a2a_gcs.ledger.ledger import Ledger
+from a2a_gcs.ledger.settle import Settler
+from a2a_gcs.objectstore import ObjectStore, PrefixStore
+from a2a_gcs.task_records import TaskRecords
+from a2a_gcs.tasks.store import BucketTaskStore
+from a2a_gcs.tasks.stream import BucketEventStream
+from a2a_gcs.workspaces.ignore import CREDENTIALS
+from a2a_gcs.workspaces.limits import Limits
+from a2a_gcs.workspaces.snapshots import Snapshots
+from a2a_gcs.workspaces.warm import WarmDirs
+from a2a_gcs.workspaces.workdir import WorkDirs
+from a2a_gcs.workspaces.workspaces import Workspaces
+
+
+@dataclass(frozen=True)
+class HostedAgent:
+    """An agent of this host.
+
+    Attributes:
+        name: Its name; empty where it is the only one.
+        path: Where its routes begin, such as `/writer`; empty at the origin.
+        executor: The agent itself, shared by all roots.
+        settings: What is set for it.
+        card: Its agent card.
+    """
+
+    name: str
+    path: str
+    executor: AgentExecutor
+    settings: AgentSettings
+    card: AgentCard
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the stacks of one host have in common."""
+
+    settings: Settings
+    bucket: ObjectStore
+    table: ClaimTable
+    workdirs: WorkDirs
+    warm: WarmDirs
+    admission: Admission
+
+    def below(self, root: str) -> ObjectStore:
+        """The store below a root. It is not closed by itself."""
+        return PrefixStore(self.bucket, root) if root else self.bucket
+
+
+class Ground:
+    """What every stack stands on, and all that settling the tasks of a root needs."""
+
+    def __init__(self, shared: Shared, root: str) -> None:
+        self.store = shared.below(root)
+        self.table = ClaimTable(shared.table.host, root=root, numbers=shared.table.numbers) if root else shared.table
+        self.records = TaskRecords(self.store)
+        self.journal = Journal(self.store)
+        self.settler = Settler(self.records, self.journal, Liveness(shared.bucket, shared.table), self.table)
+
+
+class Stack:
+    """One agent below one root.
+
+    Attributes:
+        tasks: Its tasks.
+        table: Its claims.
+        snapshots: Its workspaces in the store.
+        handler: Answers its requests.
+    """
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs, and nobody listens."""
+        return not len(self.table) and self.stream.idle
+
+    def __init__(self, shared: Shared, agent: HostedAgent, ground: Ground) -> None:
+        settings = shared.settings
+        self.table = ground.table
+        ledger = Ledger(
+            ground.store,
+            ground.records,
+            ground.settler,
+            ground.table,
+            patience=settings.store_budget_seconds,
+            resume_from=agent.settings.resume_from,
+        )
+        self.tasks = BucketTaskStore(ground.store, ground.records, ground.journal, ground.table, ground.settler.settled)
+        self.stream = BucketEventStream(self.tasks, ground.records, ground.journal, ground.table)
+        limits = Limits(max_bytes=settings.max_workspace_bytes, max_entries=settings.max_workspace_files)
+        ignored = CREDENTIALS if settings.workspace_ignore is None else settings.workspace_ignore
+        snapshots = Snapshots(ground.store, limits=limits, ignore=ignored)
+        workspaces = Workspaces(snapshots, shared.workdirs, shared.warm, root=ground.table.root)
+        executor = WorkspacedExecutor(
+            agent.executor,
+            ground.table,
+            ledger,
+            workspaces,
+            answers=agent.settings.answers,
+            on_shutdown=settings.on_shutdown,
+            longest_run=agent.settings.max_run_seconds,
+            longest_wait=agent.settings.max_wait_seconds,
+            longest_snapshot=settings.max_snapshot_seconds,
+            checkpoint_every=settings.checkpoint_minutes and settings.checkpoint_minutes * 60,
+            on_lost=settings.on_lost_workspace,
+        )
+        self.snapshots = snapshots
+        self.handler = RequestHandler(
+            executor, self.tasks, self.stream, ledger, ground.table, agent.card, shared.admission
+        )

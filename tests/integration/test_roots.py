@@ -1,0 +1,201 @@
+"""Roots: agents and tenants of one host cannot tell that the others exist (I8)."""
+
+import contextlib
+
+import httpx
+import pytest
+
+from a2a_gcs.objectstore.memory import MemoryStore
+from a2a_gcs.objectstore.port import OVERWRITE
+from tests.support.a2a_http import BINDINGS, JSONRPC_10, REST_10, A2AClient, Refused
+from tests.support.host_process import CommandProcess
+from tests.support.host_thread import serve_in_thread
+
+CONFIG = """
+[[agents]]
+name = "writer"
+agent = "demo"
+
+[[agents]]
+name = "critic"
+agent = "demo"
+path = "/review/critic"
+"""
+
+
+@pytest.fixture(scope="module")
+def agents_host(tmp_path_factory):
+    """Two demo agents in one host."""
+    agents = ({"name": "writer", "agent": "demo"}, {"name": "critic", "agent": "demo", "path": "/review/critic"})
+    with serve_in_thread(MemoryStore(), work_dir=tmp_path_factory.mktemp("work"), agents=agents) as host:
+        yield host
+
+
+@pytest.fixture
+async def clients(agents_host, request):
+    """A client of each agent, over one binding."""
+    async with contextlib.AsyncExitStack() as stack:
+        binding = getattr(request, "param", JSONRPC_10)
+        yield [
+            await stack.enter_async_context(A2AClient(f"{agents_host.url}{path}", binding))
+            for path in ("/writer", "/review/critic")
+        ]
+
+
+async def refused(call):
+    with pytest.raises(Refused) as refusal:
+        await call
+    return refusal.value.code
+
+
+async def first(events):
+    async with contextlib.aclosing(events):
+        return await anext(events)
+
+
+@pytest.mark.parametrize("clients", BINDINGS, indirect=True)
+async def test_a_task_of_another_agent_is_not_there(clients):
+    """-32001 for get, cancel, subscribe and send through the other agent, and all of them work through its own."""
+    writer, critic = clients
+    task = await writer.send("ask what?", context="shared")
+
+    assert await refused(critic.get(task.id)) == -32001
+    assert await refused(critic.cancel(task.id)) == -32001
+    assert await refused(critic.send("an answer", task=task.id)) == -32001
+    assert await refused(first(critic.subscribe(task.id))) == -32001
+
+    assert (await writer.get(task.id)).state == "input-required"
+    assert (await first(writer.subscribe(task.id))).task.id == task.id
+    assert (await writer.send("an answer", task=task.id)).state == "completed"
+
+
+async def test_agents_share_a_context_id_and_never_meet(clients):
+    """One agent's parked task does not block the other's context of the same id, and its files are not there."""
+    writer, critic = clients
+    waiting = await writer.send("ask what?", context="same")
+    other = await critic.send("hello", context="same", message_id="m1")
+    again = await writer.send("done", task=waiting.id, message_id="m1")
+    assert other.text == "journal.md holds 1 message"
+    assert other.id != again.id
+
+
+async def test_a_list_holds_the_agents_own_tasks_only(clients):
+    """Listing by context and across contexts shows nothing of the other agent."""
+    writer, critic = clients
+    mine = await writer.send("hello", context="listed")
+    theirs = await critic.send("hello", context="listed")
+    for client, own in ((writer, mine), (critic, theirs)):
+        listed = {t["id"] for t in (await client.list())["tasks"]}
+        assert own.id in listed
+        assert len({mine.id, theirs.id} & listed) == 1
+        assert [t["id"] for t in (await client.list(contextId="listed"))["tasks"]] == [own.id]
+
+
+async def test_the_keys_of_each_agent_are_below_its_root(agents_host, clients):
+    """agents/<agent>/ holds pointers, contexts and workspaces; heartbeats are at the bucket's prefix."""
+    await clients[0].send("hello", context="keys")
+    keys = await agents_host.place.keys()
+    assert any(key.startswith("agents/writer/contexts/keys/") for key in keys)
+    assert not any(key.startswith(("tasks/", "contexts/")) for key in keys)
+    assert await agents_host.place.heartbeats()
+
+
+async def test_each_agent_has_a_card_whose_addresses_work(agents_host):
+    """The card is below the agent's path and names that path."""
+    async with httpx.AsyncClient(base_url=agents_host.url) as http:
+        for path in ("/writer", "/review/critic"):
+            card = (await http.get(f"{path}/.well-known/agent-card.json")).json()
+            assert all(i["url"].startswith(f"{agents_host.url}{path}") for i in card["supportedInterfaces"])
+        assert (await http.get("/health")).status_code == 200
+
+
+@pytest.fixture
+async def tenant(memory_host):
+    """Clients of one host, each for a tenant."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def connect(name, binding=JSONRPC_10):
+            return await stack.enter_async_context(A2AClient(memory_host.url, binding, tenant=name))
+
+        yield connect
+
+
+@pytest.mark.parametrize("binding", [JSONRPC_10, REST_10])
+async def test_a_tenant_cannot_see_another_tenants_task(tenant, binding):
+    """-32001 with another tenant and with none; the task is there with its own."""
+    blue, green, none = [await tenant(name, binding) for name in ("blue", "green", "")]
+    task = await blue.send("ask what?", context="shared")
+    for other in (green, none):
+        assert await refused(other.get(task.id)) == -32001
+        assert await refused(other.cancel(task.id)) == -32001
+        assert await refused(other.send("x", task=task.id)) == -32001
+        assert await refused(first(other.subscribe(task.id))) == -32001
+    assert (await blue.get(task.id)).state == "input-required"
+    assert (await green.send("hello", context="shared")).state == "completed"
+    assert (await blue.cancel(task.id)).state == "canceled"
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "tasks", "\U0001f600", "users"])
+async def test_any_tenant_is_one_path_segment(memory_host, tenant, name):
+    """Whatever a tenant is called, its tasks are below tenants/<one segment>/ and nowhere else."""
+    before = set(await memory_host.place.keys())
+    client = await tenant(name)
+    task = await client.send("hello")
+    assert (await client.get(task.id)).state == "completed"
+    new = set(await memory_host.place.keys()) - before
+    assert all(key.startswith("tenants/") for key in new)
+    assert len({key.split("/")[1] for key in new}) == 1
+
+
+@pytest.mark.parametrize("name", ["a\nb", "x" * 241])
+async def test_a_tenant_that_is_no_id_is_invalid_params(memory_host, tenant, name):
+    """-32602, and nothing is stored."""
+    before = await memory_host.place.keys()
+    assert await refused((await tenant(name)).send("hello")) == -32602
+    assert await memory_host.place.keys() == before
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/docs", "/openapi.json", "/.well-known/agent-card.json"])
+async def test_the_tenant_segment_shadows_no_route(memory_host, path):
+    """The tenant's segment is tried last."""
+    async with httpx.AsyncClient(base_url=memory_host.url) as http:
+        assert (await http.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("stored", "agents", "says"),
+    [
+        ("tasks/t/contextId.txt", True, "holds data below tasks/"),
+        ("contexts/c/context.json", True, "holds data below contexts/"),
+        ("users/u/tasks/t/contextId.txt", True, "holds data below users/"),
+        ("users/u/tasks/t/contextId.txt", False, "holds data below users/"),
+        ("agents/a/tasks/t/contextId.txt", False, "holds data below agents/"),
+    ],
+)
+async def test_serve_refuses_a_bucket_whose_data_it_could_not_see(make_place, tmp_path, stored, agents, says):
+    """The reason is one line that says what to do, and the data is as it was."""
+    place = make_place("file")
+    async with place.open() as store:
+        await store.put(stored, b"x", OVERWRITE)
+    config = tmp_path / "agents.toml"
+    config.write_text(CONFIG if agents else "")
+    host = CommandProcess(["serve", "--config", str(config), "--store", place.uri, "--port", "0"], log=tmp_path / "log")
+    with pytest.raises(AssertionError, match="did not start"):
+        host.start()
+    assert says in host.errors()
+    assert "Traceback" not in host.errors()
+    assert await place.keys() == [stored]
+
+
+async def test_a_configuration_file_serves_its_agents(make_place, tmp_path):
+    """`serve --config` reads agents and settings; the command line wins over the file."""
+    place = make_place("file")
+    config = tmp_path / "agents.toml"
+    config.write_text(f'store = "{place.uri}"\nport = 1\n{CONFIG}')
+    host = CommandProcess(["serve", "--config", str(config), "--port", "0"], log=tmp_path / "log").start()
+    try:
+        async with A2AClient(f"{host.url}/writer", JSONRPC_10) as client:
+            assert (await client.send("hello")).state == "completed"
+        assert all(key.startswith("agents/writer/") for key in await place.keys())
+    finally:
+        host.terminate()

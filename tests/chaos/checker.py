@@ -31,6 +31,9 @@ from tests.chaos.history import INTERRUPTED, TERMINAL, History, chunks_in, chunk
 FLUSH_RACE_SECONDS = 3.0
 """A batch that is stored this shortly before somebody else ends its task may miss the fold: the unflushed moment."""
 
+UNFLUSHED_SECONDS = 8.0
+"""What an agent has said this long ago, and goes on, is stored: a quarter of a second, and a request's retries."""
+
 STOP_SECONDS = 12.0
 """What an agent may take to stop under chaos: a watch (1 s) whose request stalls, and the patience of the host."""
 
@@ -59,7 +62,7 @@ def check(trace, *, only=(), stop_seconds=STOP_SECONDS):
         one_task_at_a_time(history),
         told_is_stored(history, told),
         stored_is_kept(history),
-        artifacts_are_kept(history, told),
+        artifacts_are_kept(history, told, trace),
         pointers(history),
         archives_before_states(history),
         resume_rule(history),
@@ -188,8 +191,9 @@ def stored_is_kept(history):
                 yield Violation("I2", task, f"task.json was deleted at #{write.seq}")
 
 
-def artifacts_are_kept(history, told):
+def artifacts_are_kept(history, told, trace):
     """Every chunk that somebody was told of is in the last record, but for the last moment of a run that was lost."""
+    at_work = {(e["task"], e["run"]): e["at"] for e in trace["agents"]}
     for task, records in history.tasks.items():
         last = records[-1]
         for record in records:
@@ -197,20 +201,26 @@ def artifacts_are_kept(history, told):
                 yield Violation("I2", task, f"{record}: {problem}")
         if last.open:
             continue  # nobody has touched it since its host went
-        wanted = set()
-        for entry, _ in told.artifacts.get(task, []):
-            wanted |= (
-                set(chunks_in(entry["text"])) if entry["kind"] == "artifact" else set(chunks_of(entry["artifacts"]))
-            )
-        durable = history.durable(task)
-        ends = {r.turn: r for r in records if not r.open}
-        lost_turn = last.turn if last.foreign else 0
-        for chunk in sorted((wanted | set(durable)) - set(last.chunks)):
+        wanted, durable = _first_told(told.artifacts.get(task, [])), history.durable(task)
+        for chunk in sorted((wanted.keys() | durable.keys()) - set(last.chunks)):
             stored = durable.get(chunk)
-            excused = lost_turn and (stored is None or stored > ends[lost_turn].at - FLUSH_RACE_SECONDS)
-            if not excused:
-                when = "never" if stored is None else f"{last.at - stored:.1f} s before"
-                yield Violation("I2", task, f"chunk {chunk} was told or stored ({when}), and {last} does not hold it")
+            if stored is not None:
+                excused = stored > last.at - FLUSH_RACE_SECONDS
+            else:
+                excused = at_work.get((task, chunk[0]), 0) < wanted[chunk] + UNFLUSHED_SECONDS
+            if not (last.foreign and excused):
+                when = "never stored" if stored is None else f"stored {last.at - stored:.1f} s before"
+                yield Violation("I2", task, f"chunk {chunk} was told or {when}, and {last} does not hold it")
+
+
+def _first_told(entries):
+    """When somebody first heard of each chunk."""
+    found = {}
+    for entry, _ in entries:
+        here = chunks_in(entry["text"]) if entry["kind"] == "artifact" else chunks_of(entry["artifacts"])
+        for chunk in here:
+            found[chunk] = min(found.get(chunk, entry["at"]), entry["at"])
+    return found
 
 
 # ---------------------------------------------------------------------- I3, I4, I5

@@ -191,6 +191,14 @@ def i2_journaled_chunk_lost(made):
     made.wait(5).task("t1", "failed", foreign=True)
 
 
+def i2_told_chunk_never_stored(made):
+    made.begin("t1")
+    made.agent("start", "t1")
+    made.call("stream", whole("t1", "working"), chunk("t1", 1), ended=False)
+    made.wait(10).agent("tick", "t1")
+    made.task("t1", "failed", foreign=True)
+
+
 def i2_chunk_doubled(made):
     made.begin("t1")
     made.task("t1", "completed", pin=made.archive("t1"), artifacts={"chunks-1": "[1.1][1.1]"})

@@ -36,7 +36,7 @@ def of_0_3(scheme):
 
 
 def card_with(agent=None, **settings):
-    card = build_card(agent or DemoAgent(), AgentSettings(name="agent", agent="demo"), "https://agent.example")
+    card = build_card(agent or DemoAgent(), AgentSettings(name="demo", agent="demo"), "https://agent.example")
     declare_security(card, Settings(**settings))
     return card
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.support.host_process import CommandProcess
 
-AGENT = "tests.support.tck_agent:TckAgent"
+AGENT, AGENT_03 = "tests.support.tck_agent:TckAgent", "tests.support.tck_agent:TckAgent03"
 NEEDS_03 = ["python-dotenv", "pyOpenSSL"]
 """What the 0.3 branch imports and does not list."""
 
@@ -32,7 +32,7 @@ def main(directory):
         wanted = ["-e", "."] if new else ["-r", "requirements.txt", *NEEDS_03]
         subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], cwd=kit, check=True)
     with tempfile.TemporaryDirectory() as logs:
-        arguments = ["serve", "--port", "0", "--agent", AGENT, "--answers", "message"]
+        arguments = ["serve", "--port", "0", "--agent", AGENT if new else AGENT_03, "--answers", "message"]
         if new:
             arguments += ["--grpc-port", "0", "--advertise-grpc"]
         host = CommandProcess(arguments, log=Path(logs) / "host.log").start()

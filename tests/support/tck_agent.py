@@ -75,5 +75,15 @@ class TckAgent(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
+class TckAgent03(TckAgent):
+    """For the kit of 0.3, which answers and cancels what it has just sent: every turn waits for the next message."""
+
+    async def execute(self, context, event_queue):
+        task = TaskUpdater(event_queue, context.task_id, context.context_id)
+        await task.start_work()
+        await asyncio.sleep(LONG_SECONDS if context.message.message_id.startswith("test-resubscribe") else 0)
+        await task.update_status(TaskState.TASK_STATE_INPUT_REQUIRED, said(task, "more?"))
+
+
 def said(task, text):
     return task.new_agent_message([Part(text=text)])

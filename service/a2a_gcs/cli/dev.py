@@ -30,7 +30,8 @@ def dev(
         str, typer.Option(envvar="A2A_GCS_BUCKET", metavar="NAME", help="Bucket to create, if need be, and to use.")
     ] = "a2a-gcs-dev",
     agent: Annotated[
-        str, typer.Option(envvar="A2A_GCS_AGENT", metavar="SPEC", help="demo or package.module:attribute.")
+        str,
+        typer.Option(envvar="A2A_GCS_AGENT", metavar="SPEC", help="demo, command:PROGRAM or package.module:attribute."),
     ] = "demo",
     plain: Annotated[bool, typer.Option("--plain", help="Emulator without the rules of real GCS.")] = False,
 ) -> None:

@@ -9,6 +9,7 @@ from a2a_gcs.cli.dev import dev
 from a2a_gcs.cli.errors import Commands
 from a2a_gcs.cli.send import send
 from a2a_gcs.cli.serve import serve
+from a2a_gcs.cli.workspace import workspace
 
 app = typer.Typer(
     name="a2a-gcs",
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 for command in (serve, dev, send, cancel):
     app.command()(command)
+app.add_typer(workspace)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it with the flag's value

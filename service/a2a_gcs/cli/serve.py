@@ -36,7 +36,7 @@ def serve(
             envvar="A2A_GCS_AGENT",
             show_default="demo",
             metavar="SPEC",
-            help="The agent to host: demo or package.module:attribute.",
+            help="The agent to host: demo, command:PROGRAM or package.module:attribute.",
         ),
     ] = None,
     host: Annotated[
@@ -90,6 +90,49 @@ def serve(
             envvar="A2A_GCS_ALLOW_UNAUTHENTICATED",
             show_default=False,
             help="Listen beyond loopback without authentication, as something in front does it.",
+        ),
+    ] = None,
+    auth: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_AUTH",
+            show_default="none",
+            metavar="none|tokens|oidc|google|iap|cloud-run-iam",
+            help="How callers prove who they are; all but none may listen beyond loopback.",
+        ),
+    ] = None,
+    tokens_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="A2A_GCS_TOKENS_FILE", metavar="FILE", help="tokens: a name:token a line, or name:sha256:HEX."
+        ),
+    ] = None,
+    auth_issuer: Annotated[
+        str | None,
+        typer.Option(envvar="A2A_GCS_AUTH_ISSUER", metavar="URL", help="oidc: the issuer, as in the iss claim."),
+    ] = None,
+    auth_audience: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_AUTH_AUDIENCE", metavar="AUD", help="oidc, google, iap: accepted values of the aud claim."
+        ),
+    ] = None,
+    auth_jwks_url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_AUTH_JWKS_URL",
+            show_default="where the issuer says",
+            metavar="URL",
+            help="oidc, google, iap: where the issuer's keys are.",
+        ),
+    ] = None,
+    auth_owner_claim: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_AUTH_OWNER_CLAIM",
+            show_default="sub",
+            metavar="CLAIM",
+            help="Claim that names the owner: sub, or email where it is verified.",
         ),
     ] = None,
     public_url: Annotated[
@@ -152,6 +195,12 @@ def serve(
         advertise_grpc=advertise_grpc,
         work_dir=work_dir,
         allow_unauthenticated=allow_unauthenticated,
+        auth=auth,
+        tokens_file=tokens_file,
+        auth_issuer=auth_issuer,
+        auth_audience=auth_audience,
+        auth_jwks_url=auth_jwks_url,
+        auth_owner_claim=auth_owner_claim,
         public_url=public_url,
         answers=answers,
         resume_from=resume_from,

@@ -18,19 +18,26 @@ from a2a_gcs.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FORMS = "an agent is `demo` or `package.module:attribute` (an a2a-sdk AgentExecutor instance, class or factory)"
+    from a2a_gcs.executors.command import CommandOptions
+
+FORMS = (
+    "an agent is `demo`, `command:PROGRAM ARGUMENTS` or `package.module:attribute` "
+    "(an a2a-sdk AgentExecutor instance, class or factory)"
+)
+COMMAND = "command:"
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _PYTHON_SPEC = re.compile(rf"({_DOTTED}):({_DOTTED})")
 
 
-def load_agent(spec: str) -> AgentExecutor:
+def load_agent(spec: str, command: CommandOptions | None = None) -> AgentExecutor:
     """The executor that a SPEC names. Importing the module runs it, from the current directory or what is installed.
 
     Args:
-        spec: `demo`, or `package.module:attribute` where the attribute is an
-            AgentExecutor, a subclass that takes no arguments, or a function
-            without arguments that returns one.
+        spec: `demo`; `command:` and a command line; or `package.module:attribute`
+            where the attribute is an AgentExecutor, a subclass that takes no
+            arguments, or a function without arguments that returns one.
+        command: What the host gives to a command agent.
 
     Raises:
         ConfigError: The SPEC has another form, or what it names cannot be
@@ -40,13 +47,23 @@ def load_agent(spec: str) -> AgentExecutor:
         from a2a_gcs.executors.demo import DemoAgent  # noqa: PLC0415  # loaded only when asked for
 
         return DemoAgent()
-    if spec.startswith("command:"):
-        raise ConfigError(f"agent {spec!r}: command agents are not in this release; {FORMS}")
+    if spec.startswith(COMMAND):
+        return _command(spec.removeprefix(COMMAND), command)
     match = _PYTHON_SPEC.fullmatch(spec)
     if match is None:
         raise ConfigError(f"agent {spec!r} is not understood; {FORMS}")
     module_name, attribute = match.groups()
     return _instance(spec, _attribute(spec, _module(spec, module_name), attribute))
+
+
+def _command(line: str, options: CommandOptions | None) -> AgentExecutor:
+    from a2a_gcs.executors.command import CommandAgent  # noqa: PLC0415  # loaded only when asked for
+    from a2a_gcs.executors.command_line import CommandLine  # noqa: PLC0415
+
+    parsed = CommandLine.parse(line)
+    if options is None:
+        raise ConfigError("a command agent needs a host that it runs under")
+    return CommandAgent(parsed, options)
 
 
 def _module(spec: str, name: str) -> Any:

@@ -13,7 +13,17 @@ from urllib.parse import urlsplit
 
 from a2a.server.agent_execution import AgentExecutor
 from a2a.server.routes import create_agent_card_routes
-from a2a.types.a2a_pb2 import AgentCard, AgentExtension, AgentInterface, AgentSkill
+from a2a.types.a2a_pb2 import (
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    OpenIdConnectSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
 from a2a.utils.signing import ProtectedHeader, create_agent_card_signer
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -24,7 +34,7 @@ from starlette.routing import BaseRoute, Route
 
 from a2a_gcs.errors import ConfigError
 from a2a_gcs.executors import demo
-from a2a_gcs.host.settings import AgentSettings
+from a2a_gcs.host.settings import AgentSettings, Settings
 
 LINEAR_EXECUTION = "urn:a2a-gcs:extensions:linear-execution:v1"
 """The extension by which a card says that a context runs one task at a time; no client has to activate it."""
@@ -72,6 +82,53 @@ def interfaces(origin: str) -> list[AgentInterface]:
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="0.3"),
         AgentInterface(url=f"{root}/v1", protocol_binding="HTTP+JSON", protocol_version="0.3"),
     ]
+
+
+def declare_security(card: AgentCard, settings: Settings) -> None:
+    """Makes a card name the one scheme that the host enforces, in place of what the agent's own card names.
+
+    Without authentication it names none, unless something in front enforces what the agent's card says.
+    """
+    if settings.auth == "none" and settings.allow_unauthenticated:
+        return
+    card.ClearField("security_schemes")
+    card.ClearField("security_requirements")
+    for skill in card.skills:
+        skill.ClearField("security_requirements")
+    if settings.auth == "none":
+        return
+    name, scheme = _scheme(settings)
+    card.security_schemes[name].CopyFrom(scheme)
+    card.security_requirements.append(SecurityRequirement(schemes={name: StringList()}))
+
+
+def _scheme(settings: Settings) -> tuple[str, SecurityScheme]:
+    """What a client has to bring. It is a bearer token in every mode, also where a proxy in front reads it."""
+    audience = f" for the audience {settings.auth_audience}" if settings.auth_audience else ""
+    match settings.auth:
+        case "oidc" if settings.auth_jwks_url is None:
+            return "oidc", _open_id(settings.auth_issuer or "", f"A token{audience}.")
+        case "oidc":
+            return "oidc", _bearer("JWT", f"A token of {settings.auth_issuer}{audience}.")
+        case "google":
+            return "google", _open_id("https://accounts.google.com", f"A Google ID token{audience}.")
+        case "iap":
+            return "iap", _bearer("JWT", "A token that Identity-Aware Proxy in front of the agent accepts.")
+        case "cloud-run-iam":
+            return "cloudRun", _bearer("JWT", "A Google ID token of an invoker of the Cloud Run service.")
+        case _:
+            return "bearer", _bearer("", "A token that the operator of the agent has given out.")
+
+
+def _bearer(token_format: str, description: str) -> SecurityScheme:
+    scheme = HTTPAuthSecurityScheme(scheme="Bearer", bearer_format=token_format, description=description)
+    return SecurityScheme(http_auth_security_scheme=scheme)
+
+
+def _open_id(issuer: str, description: str) -> SecurityScheme:
+    url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+    scheme = OpenIdConnectSecurityScheme(open_id_connect_url=url, description=description)
+    return SecurityScheme(open_id_connect_security_scheme=scheme)
 
 
 def list_grpc(card: AgentCard, origin: str, port: int, *, alone: bool) -> None:

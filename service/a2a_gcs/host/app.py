@@ -8,24 +8,31 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 
+import structlog
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.fastapi_routes import add_a2a_routes_to_fastapi
 from a2a.types.a2a_pb2 import AgentCard
+from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 
 from a2a_gcs.errors import StoreError
-from a2a_gcs.host.agent_card import card_routes, card_signer, list_grpc
+from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, list_grpc
+from a2a_gcs.host.auth import Authenticator, open_authenticator
+from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large, within_bounds
 from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.grpc import GrpcServer
+from a2a_gcs.host.grpc.authentication import CallerInterceptor
 from a2a_gcs.host.roots import RootedHandler
 from a2a_gcs.host.sdk_faults import jsonrpc_routes, push_configs, required_extensions, rest_routes
 from a2a_gcs.host.services import Services, origin
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.host.stack import HostedAgent
 from a2a_gcs.objectstore import ObjectStore
+
+log = structlog.get_logger(__name__)
 
 Signer = Callable[[AgentCard], AgentCard]
 
@@ -43,14 +50,23 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         ConfigError: The agent or the store cannot be what the settings say.
     """
     services = Services(settings, store)
+    for agent in services.agents:
+        declare_security(agent.card, settings)
+    authenticator = open_authenticator(settings)
     handlers = {agent.name: _checked(agent, services.handlers[agent.name], settings) for agent in services.agents}
     first = services.agents[0]
-    grpc = _grpc_server(settings, handlers[first.name], first.card)
+    grpc = _grpc_server(settings, handlers[first.name], first.card, authenticator)
     signer = card_signer(settings.card_signing_key, settings.card_signing_key_id) if settings.card_signing_key else None
-    app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=_lifespan(services, grpc, signer))
+    lifespan = _lifespan(services, grpc, signer, authenticator)
+    app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=lifespan)
     app.state.services = services
     app.state.drain = functools.partial(_drain, services, grpc)
+    app.state.authenticator = authenticator
+    # The last one added sees a request first: preflights carry no credentials, and no body is read before them.
     app.add_middleware(BodyLimit, limit=settings.max_request_bytes)
+    if authenticator is not None:
+        cards = [f"{agent.path}{AGENT_CARD_WELL_KNOWN_PATH}" for agent in services.agents]
+        app.add_middleware(AuthMiddleware, authenticator=authenticator, cards=cards)
     if settings.cors_origins:
         _allow_origins(app, settings.cors_origins)
     _add_probes(app, services)
@@ -63,7 +79,7 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
 
 
 def _lifespan(
-    services: Services, grpc: GrpcServer | None, signer: Signer | None
+    services: Services, grpc: GrpcServer | None, signer: Signer | None, authenticator: Authenticator | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -77,6 +93,8 @@ def _lifespan(
             if grpc is not None:
                 await grpc.stop()
             await services.close()
+            if authenticator is not None:
+                await authenticator.aclose()
 
     return lifespan
 
@@ -110,15 +128,20 @@ def _add_agent(app: FastAPI, agent: HostedAgent, handler: RequestHandler, settin
     )
 
 
-def _grpc_server(settings: Settings, handler: RequestHandler, card: AgentCard) -> GrpcServer | None:
+def _grpc_server(
+    settings: Settings, handler: RequestHandler, card: AgentCard, authenticator: Authenticator | None
+) -> GrpcServer | None:
     if not settings.serves_grpc:
         return None
+    callers = CallerInterceptor(authenticator) if authenticator is not None else None
     return GrpcServer(
         handler,
         card,
         host=settings.host,
         port=settings.port if settings.grpc_port is None else settings.grpc_port,
         max_request_bytes=settings.max_request_bytes,
+        interceptors=[callers] if callers else [],
+        user=callers.user if callers else None,
     )
 
 
@@ -148,10 +171,12 @@ def _add_probes(app: FastAPI, services: Services) -> None:
 
     @app.get("/ready", tags=["probes"])
     async def ready() -> JSONResponse:
-        """The bucket is reachable and the heartbeat is fresh."""
+        """The bucket is reachable and the heartbeat is fresh; with authentication, why not is in the log alone."""
         problem = await _problem(services)
         if problem:
-            return JSONResponse({"status": "not ready", "reason": problem}, status_code=503)
+            log.warning("host.not_ready", reason=problem)
+            told = {} if services.settings.auth != "none" else {"reason": problem}
+            return JSONResponse({"status": "not ready", **told}, status_code=503)
         return JSONResponse({"status": "ready"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
 import tempfile
@@ -12,7 +13,10 @@ from pathlib import Path
 import structlog
 
 from a2a_gcs.claims import ClaimTable
+from a2a_gcs.clock import boottime
 from a2a_gcs.errors import ConfigError, NotFound, StoreError
+from a2a_gcs.executors.command import CommandOptions
+from a2a_gcs.executors.command_process import Lease
 from a2a_gcs.executors.spec import load_agent
 from a2a_gcs.host.admission import Admission
 from a2a_gcs.host.agent_card import build_card
@@ -26,6 +30,7 @@ from a2a_gcs.ledger.sweep import Sweep
 from a2a_gcs.objectstore import ObjectStore, open_store
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.watch import Watch
+from a2a_gcs.workspaces.warm import WarmDirs
 from a2a_gcs.workspaces.workdir import WorkDirs
 
 SWEEP_EVERY_LEASES = 2.0
@@ -55,10 +60,15 @@ class Services:
             lease=settings.lease_seconds,
             own_thread=not shares,
         )
-        self.agents = hosted_agents(settings)
         self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
+        try:
+            self.agents = hosted_agents(settings, self._command_options())
+        except ConfigError:
+            self.workdirs.close()
+            raise
         self.admission = Admission(most=settings.max_running_tasks, most_per_owner=settings.max_running_tasks_per_owner)
-        shared = Shared(settings, self.store, self.table, self.workdirs, self.admission)
+        warm = WarmDirs(settings.warm_workspace_bytes)
+        shared = Shared(settings, self.store, self.table, self.workdirs, warm, self.admission)
         self.roots = Roots(shared, authenticated=settings.authenticated)
         self.handlers = {agent.name: RootedHandler(self.roots, agent) for agent in self.agents}
         self.watch = Watch(self._watched, every=min(1.0, settings.lease_seconds / 10))
@@ -67,6 +77,22 @@ class Services:
         )
         self.drain = Drain(self.admission, self.table, self._surrender_unstarted)
         self._background: list[asyncio.Task[None]] = []
+
+    def _command_options(self) -> CommandOptions:
+        settings = self.settings
+        return CommandOptions(
+            self.workdirs,
+            Lease(self._agents_may_run_until, every=min(1.0, settings.lease_seconds / 12)),
+            os.environ,
+            pass_on=tuple(name.strip() for name in settings.command_env.split(",") if name.strip()),
+            home=settings.command_home,
+            max_output=settings.command_max_output,
+            grace=settings.command_grace_seconds,
+        )
+
+    def _agents_may_run_until(self) -> float:
+        """By the boot clock: at two thirds of the lease this host stops its agents, at three others take over."""
+        return boottime() + self.settings.lease_seconds * 5 / 6 - self.heartbeat.age
 
     async def start(self) -> None:
         """Reaches the bucket and makes the heartbeat durable. Raises ConfigError where the bucket cannot be used."""
@@ -123,19 +149,23 @@ class Services:
         return open_store(self.settings.store, budget=self.settings.lease_seconds * 4 / 30)
 
 
-def hosted_agents(settings: Settings) -> list[HostedAgent]:
+def hosted_agents(settings: Settings, command: CommandOptions) -> list[HostedAgent]:
     """The agents of a host: the one that the settings name, or those of the configuration file.
+
+    Args:
+        settings: The settings.
+        command: What command agents are given.
 
     Raises:
         ConfigError: One cannot be loaded.
     """
     if not settings.agents:
         only = settings.one_agent()
-        executor = load_agent(only.agent)
+        executor = load_agent(only.agent, command)
         return [HostedAgent("", "", executor, only, build_card(executor, only, origin(settings)))]
     hosted = []
     for each in settings.agents:
-        executor, path = load_agent(each.agent), each.path or f"/{each.name}"
+        executor, path = load_agent(each.agent, command), each.path or f"/{each.name}"
         hosted.append(HostedAgent(each.name, path, executor, each, build_card(executor, each, origin(settings) + path)))
     return hosted
 

@@ -5,12 +5,14 @@ Defaults are safe for a laptop: memory store, demo agent, loopback only.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, model_validator
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from a2a_gcs.errors import ConfigError
@@ -18,6 +20,30 @@ from a2a_gcs.errors import ConfigError
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HOST_LEASE_SECONDS = 30
 """After this long without a renewed heartbeat others take over a host's tasks (DESIGN 4)."""
+
+_NEEDED = {"oidc": ("auth_issuer", "auth_audience"), "google": ("auth_audience",), "iap": ("auth_audience",)}
+_TAKEN = {
+    "tokens": ("tokens", "tokens_file"),
+    "oidc": ("auth_issuer", "auth_audience", "auth_jwks_url"),
+    "google": ("auth_audience", "auth_jwks_url"),
+    "iap": ("auth_audience", "auth_jwks_url"),
+    "cloud-run-iam": ("auth_audience",),
+}
+"""By mode of authentication: what it cannot do without, and what it reads. Another mode's is taken for a mistake."""
+
+
+def listed(value: str | None) -> tuple[str, ...]:
+    """The items of a setting that may have several, with commas between."""
+    return tuple(item.strip() for item in (value or "").split(",") if item.strip())
+
+
+def may_be_asked(url: str) -> bool:
+    """Keys may come from there: over https, or from this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK))
 
 
 class AgentSettings(BaseModel):
@@ -28,7 +54,7 @@ class AgentSettings(BaseModel):
     name: Annotated[
         str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", description="Names the agent and its root.")
     ]
-    agent: Annotated[str, Field(description="The agent: demo or package.module:attribute.")]
+    agent: Annotated[str, Field(description="The agent: demo, command:PROGRAM or package.module:attribute.")]
     path: Annotated[
         str, Field(pattern=r"^(/[A-Za-z0-9_-]+)*$", description="Where its routes begin; default: /<name>.")
     ] = ""
@@ -47,7 +73,9 @@ class Settings(BaseSettings):
     store: Annotated[
         str, Field(description="Where everything is kept: memory, file:<dir> or gs://bucket[/prefix].")
     ] = "memory"
-    agent: Annotated[str, Field(description="The agent to host: demo or package.module:attribute.")] = "demo"
+    agent: Annotated[
+        str, Field(description="The agent to host: demo, command:PROGRAM or package.module:attribute.")
+    ] = "demo"
     agents: Annotated[
         tuple[AgentSettings, ...],
         Field(description="Several agents in place of one, as [[agents]] tables of the configuration file."),
@@ -91,6 +119,36 @@ class Settings(BaseSettings):
     allow_unauthenticated: Annotated[
         bool, Field(description="Listen beyond loopback without authentication, as something in front does it.")
     ] = False
+    auth: Annotated[
+        Literal["none", "tokens", "oidc", "google", "iap", "cloud-run-iam"],
+        Field(
+            description="How callers prove who they are. tokens: static bearer tokens. oidc: JWTs of an issuer. "
+            "google: Google ID tokens. iap: the signed assertion of Identity-Aware Proxy. "
+            "cloud-run-iam: tokens that Cloud Run has checked."
+        ),
+    ] = "none"
+    tokens_file: Annotated[
+        Path | None, Field(description="tokens: file with a name:token a line, read again when it changes.")
+    ] = None
+    tokens: Annotated[
+        SecretStr | None, Field(description="tokens: the same lines as a value, with commas or line ends between.")
+    ] = None
+    auth_issuer: Annotated[str | None, Field(description="oidc: the issuer, to the letter of the iss claim.")] = None
+    auth_audience: Annotated[
+        str | None, Field(description="oidc, google, iap: accepted values of the aud claim, with commas between.")
+    ] = None
+    auth_jwks_url: Annotated[
+        str | None, Field(description="oidc, google, iap: where the issuer's keys are; default: where it says.")
+    ] = None
+    auth_owner_claim: Annotated[
+        str, Field(min_length=1, description="Claim that names the owner: sub, or email where it is verified.")
+    ] = "sub"
+    auth_algorithms: Annotated[str, Field(description="oidc: accepted signature algorithms, with commas between.")] = (
+        "RS256,ES256"
+    )
+    auth_leeway_seconds: Annotated[
+        int, Field(ge=0, le=300, description="How far the issuer's clock may be from ours.")
+    ] = 30
     answers: Annotated[
         Literal["task", "message"],
         Field(
@@ -141,6 +199,60 @@ class Settings(BaseSettings):
         20 * 1024**3
     )
     max_workspace_files: Annotated[int, Field(gt=0, description="Most entries that a workspace may hold.")] = 1_000_000
+    command_env: Annotated[
+        str,
+        Field(
+            description="Further environment variables that a command agent gets, as names or patterns "
+            "such as OPENAI_*, separated by commas."
+        ),
+    ] = ""
+    command_home: Annotated[
+        Literal["tmp", "workspace"],
+        Field(
+            description="HOME of a command agent. tmp: an empty directory for each message. "
+            "workspace: .home in the workspace, which the next task finds again."
+        ),
+    ] = "tmp"
+    command_max_output: Annotated[
+        int,
+        Field(gt=0, description="Most bytes that a command agent may write to its output, and put into its outbox."),
+    ] = 16 * 1024**2
+    command_grace_seconds: Annotated[
+        float, Field(ge=0, description="What a command agent gets between TERM and KILL.")
+    ] = 5.0
+    workspace_ignore: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            description="Patterns of what never enters a snapshot, in the syntax of .gitignore, as a JSON list; "
+            "default: well-known credential files. A workspace adds its own in .a2aignore."
+        ),
+    ] = None
+    max_snapshot_seconds: Annotated[
+        float | None, Field(gt=0, description="Longest that the snapshot at a turn's end may take, or the task fails.")
+    ] = 600.0
+    checkpoint_minutes: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="Snapshot the workspace of a running task every so many minutes, for a message that takes up "
+            "what a dead host left (metadata a2a-gcs/startFrom); default: only when a turn ends.",
+        ),
+    ] = None
+    on_lost_workspace: Annotated[
+        Literal["fail", "previous"],
+        Field(
+            description="What becomes of a task whose workspace is gone or damaged. fail: it fails and says so. "
+            "previous: it says so, and starts from the last completed task whose workspace can be restored."
+        ),
+    ] = "fail"
+    warm_workspace_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Disk for directories of ended tasks, kept so that the next task of the context downloads "
+            "nothing; on Cloud Run that is memory. 0: none.",
+        ),
+    ] = 256 * 1024**2
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"
@@ -157,11 +269,33 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _loopback_unless_allowed(self) -> Self:
-        if self.host not in LOOPBACK and not self.allow_unauthenticated:
+        if self.host in LOOPBACK:
+            return self
+        if self.auth == "none" and not self.allow_unauthenticated:
             raise ValueError(
                 f"host {self.host} is reachable from outside and there is no authentication; "
-                "listen on 127.0.0.1, or set allow_unauthenticated if something in front checks callers"
+                "listen on 127.0.0.1, choose one with --auth, "
+                "or set allow_unauthenticated if something in front checks callers"
             )
+        if self.auth == "cloud-run-iam" and not os.environ.get("K_SERVICE"):
+            raise ValueError(
+                "auth cloud-run-iam trusts whatever reaches this port; it is for Cloud Run, which sets K_SERVICE"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _auth_is_complete(self) -> Self:
+        given = {name for names in _TAKEN.values() for name in names if getattr(self, name) is not None}
+        taken = set(_TAKEN.get(self.auth, ()))
+        if unread := sorted(given - taken):
+            raise ValueError(f"{unread[0]} is set but auth {self.auth} does not read it; which is meant?")
+        if self.auth == "tokens" and len(given) != 1:
+            raise ValueError("auth tokens needs either tokens_file or tokens")
+        if missing := [name for name in _NEEDED.get(self.auth, ()) if not listed(getattr(self, name))]:
+            raise ValueError(f"auth {self.auth} needs {missing[0]}")
+        for name in ("auth_issuer", "auth_jwks_url"):
+            if (url := getattr(self, name)) is not None and not may_be_asked(url):
+                raise ValueError(f"{name} has to begin with https://, not be {url}")
         return self
 
     @model_validator(mode="after")
@@ -181,7 +315,7 @@ class Settings(BaseSettings):
     @property
     def authenticated(self) -> bool:
         """Whether callers are known, so that each has a root of its own."""
-        return False
+        return self.auth != "none"
 
     def one_agent(self) -> AgentSettings:
         """The settings of the only agent, where no configuration file names several."""

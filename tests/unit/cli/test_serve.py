@@ -197,5 +197,5 @@ def test_the_commands_are_known_without_importing_what_they_run(start):
     )
     status, out, _ = start("--help", prelude=prelude).end()
     assert status == 0
-    assert all(name in out for name in ("serve", "dev", "send", "cancel"))
+    assert all(name in out for name in ("serve", "dev", "send", "cancel", "workspace"))
     assert out.splitlines()[-1] == "heavy: []"

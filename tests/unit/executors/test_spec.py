@@ -73,15 +73,19 @@ def test_a_module_in_a_package_is_found(here):
 
 @pytest.mark.parametrize("spec", ["", "Demo", "my_agents", "my_agents:", ":x", "a-b:c", ".mine:x", "a:b:c", "a/b.py:x"])
 def test_another_form_is_refused_and_the_accepted_ones_are_named(spec):
-    """Whatever is neither `demo` nor module:attribute is answered with the two forms."""
-    with pytest.raises(ConfigError, match=r"is not understood; an agent is `demo` or `package\.module:attribute`"):
+    """Whatever is neither `demo` nor module:attribute is answered with the three forms."""
+    with pytest.raises(
+        ConfigError, match=r"is not understood; an agent is `demo`, `command:PROGRAM ARGUMENTS` or `package\.module"
+    ):
         load_agent(spec)
 
 
-def test_command_agents_are_announced_as_missing():
-    """`command:` is part of the contract, so its refusal says that this release lacks it."""
-    with pytest.raises(ConfigError, match="command agents are not in this release"):
-        load_agent("command:python agent.py")
+def test_a_command_line_is_a_command_agent_of_its_host():
+    """`command:` takes any program; without a host there is nothing to run it under."""
+    with pytest.raises(ConfigError, match="needs a host that it runs under"):
+        load_agent("command:cat {text}")
+    with pytest.raises(ConfigError, match="there is no program 'no-such-program' on PATH"):
+        load_agent("command:no-such-program")
 
 
 @pytest.mark.parametrize(

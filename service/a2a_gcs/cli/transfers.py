@@ -1,0 +1,114 @@
+"""What a command moves from the store: streams and temporary files, with a bar on stderr where somebody watches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import io
+import tempfile
+from collections.abc import AsyncIterator
+from typing import IO, TYPE_CHECKING, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from a2a_gcs.cli.archives import Archive, TarGz
+from a2a_gcs.errors import ConfigError
+from a2a_gcs.host.logging import configure_logging
+from a2a_gcs.objectstore import InstrumentedStore, PrefixStore, StoreStats, open_store
+from a2a_gcs.objectstore.closing import closing
+
+if TYPE_CHECKING:
+    from a2a_gcs.objectstore import ObjectStore
+
+_LOOK_SECONDS = 0.1
+_READ = 1 << 20
+
+
+class Transfers:
+    """An open store, and how much has come from it."""
+
+    def __init__(self, where: str, root: str = "") -> None:
+        """Raises ConfigError where there is nothing to read: a store in memory dies with its host."""
+        if where == "memory":
+            raise ConfigError("a store in memory is its host's alone; name another one with --store")
+        configure_logging("warning")
+        self._stats = StoreStats()
+        self.store: ObjectStore = _below(InstrumentedStore(open_store(where), self._stats), root)
+        self._console = Console(stderr=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.store.close()
+
+    @contextlib.asynccontextmanager
+    async def bar(self, doing: str, size: int) -> AsyncIterator[None]:
+        """Shows how far `size` bytes have come, until the end of the `async with`."""
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        progress = Progress(
+            *columns,
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        with progress:
+            row, before = progress.add_task(doing, total=size), self._stats.bytes_out
+
+            async def watch() -> None:
+                while True:
+                    progress.update(row, completed=self._stats.bytes_out - before)
+                    await asyncio.sleep(_LOOK_SECONDS)
+
+            watching = asyncio.create_task(watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
+
+    @contextlib.asynccontextmanager
+    async def members(self, archive: Archive) -> AsyncIterator[TarGz]:
+        """The members of an archive as they come; leaving early reads no further."""
+        async with closing(self.store.stream(archive.key, version=archive.pin.generation)) as chunks:
+            yield TarGz(chunks)
+
+    async def fetched(self, archive: Archive) -> IO[bytes]:
+        """A temporary file with the whole archive, verified by its checksum; it goes when it is closed."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        try:
+            async with (
+                self.bar(archive.ref.task_id, archive.size),
+                closing(self.store.stream(archive.key, version=archive.pin.generation)) as chunks,
+            ):
+                async for chunk in chunks:
+                    file.write(chunk)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+def _below(store: ObjectStore, root: str) -> ObjectStore:
+    try:
+        return PrefixStore(store, root) if root.strip("/") else store
+    except ValueError as error:
+        raise ConfigError(f"--root {root}: {error}") from error
+
+
+def nothing() -> IO[bytes]:
+    """An archive without members."""
+    return io.BytesIO(gzip.compress(bytes(1024)))
+
+
+def members_of(file: IO[bytes]) -> TarGz:
+    """The members of an archive that was fetched, from its beginning."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        file.seek(0)
+        while chunk := file.read(_READ):
+            yield chunk
+
+    return TarGz(chunks())

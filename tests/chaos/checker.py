@@ -348,10 +348,16 @@ def never_backwards(history):
                 yield Violation("I7", task, f"its archive was written at #{write.seq}, after {record}")
             elif record.parked:
                 yield Violation("I7", task, f"its archive was written at #{write.seq}, while it was parked: {record}")
-            elif stored != record.pin:
+            elif stored != record.pin and not _same_saver(previous, write):
                 yield Violation(
                     "I7", task, f"its archive was written twice in turn {record.turn}, again at #{write.seq}"
                 )
+
+
+def _same_saver(previous, write):
+    """A claim may save again over what it has saved itself."""
+    saver = write.metadata.get("saved-by")
+    return previous is not None and saver is not None and previous.metadata.get("saved-by") == saver
 
 
 def journals(history):

@@ -94,6 +94,14 @@ def two_subscribers(made):
     )
 
 
+def said_after_the_cancel(made):
+    made.begin("t1")
+    here = made.call("stream", whole("t1", "working"), chunk("t1", 1), chunk("t1", 2), ended=False)
+    made.task("t1", "canceled", foreign=True, opened=False, chunks=1, stamp=STAMP)
+    here["told"].append({"at": made.now + 0.1, **status("t1", "canceled", STAMP)})
+    made.call("subscribe", whole("t1", "working"), chunk("t1", 1), status("t1", "canceled", STAMP))
+
+
 def agent_stops_in_time(made):
     made.begin("t1")
     made.agent("start", "t1")
@@ -112,7 +120,7 @@ def repeat_of_a_surrendered_start(made):
     "tell",
     [
         tasks_in_a_row, two_turns, released_claim, settled_after_death, unflushed_moment_lost, overdue,
-        saved_again_by_the_same_claim,
+        saved_again_by_the_same_claim, said_after_the_cancel,
         two_subscribers, agent_stops_in_time, repeat_of_a_surrendered_start,
     ],
 )  # fmt: skip

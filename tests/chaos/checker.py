@@ -348,10 +348,16 @@ def never_backwards(history):
                 yield Violation("I7", task, f"its archive was written at #{write.seq}, after {record}")
             elif record.parked:
                 yield Violation("I7", task, f"its archive was written at #{write.seq}, while it was parked: {record}")
-            elif stored != record.pin:
+            elif stored != record.pin and not _same_saver(previous, write):
                 yield Violation(
                     "I7", task, f"its archive was written twice in turn {record.turn}, again at #{write.seq}"
                 )
+
+
+def _same_saver(previous, write):
+    """A claim may save again over what it has saved itself."""
+    saver = write.metadata.get("saved-by")
+    return previous is not None and saver is not None and previous.metadata.get("saved-by") == saver
 
 
 def journals(history):
@@ -392,7 +398,7 @@ def streams(history, calls):
         for call in followed:
             yield from _one_stream(task, call, records)
         for one, other in itertools.combinations(followed, 2):
-            yield from _two_streams(task, one, other)
+            yield from _two_streams(task, *(_events(call, records) for call in (one, other)), (one, other))
 
 
 def _one_stream(task, call, records):
@@ -441,26 +447,31 @@ def _of_lost_run(records):
     return bool(records) and records[-1].foreign
 
 
-def _two_streams(task, one, other):
+def _two_streams(task, left, right, calls):
     """What both carry stands in one order, and nothing that one has in between is missing in the other."""
-    left, right = _events(one), _events(other)
+    where = " and ".join(f"{call['kind']} on {call['host']}" for call in calls)
     common = [e for e in left if e in set(right)]
     if [e for e in right if e in set(left)] != common:
-        yield Violation("S", task, f"streams on {one['host']} and {other['host']} disagree about the order of {common}")
+        yield Violation("S", task, f"{where} disagree about the order of {common}")
     elif common:
         middle = [events[events.index(common[0]) : events.index(common[-1]) + 1] for events in (left, right)]
         if middle[0] != middle[1]:
             odd = sorted(set(middle[0]) ^ set(middle[1]))
-            yield Violation("S", task, f"of two streams, on {one['host']} and {other['host']}, only one has {odd}")
+            yield Violation("S", task, f"of {where} only one has {odd}")
 
 
-def _events(call):
-    """The events after the snapshot, by what tells them apart."""
+def _events(call, records):
+    """The events after the snapshot, by what tells them apart.
+
+    Where somebody else has ended the task, what its host said after that, and had not heard of it, is left out: it
+    is no part of the task, and I2 says how much of that there may be.
+    """
+    lost = records and records[-1].foreign
     found = []
     for told in call["told"]:
         if told["kind"] == "status" and told.get("timestamp"):
             found.append(("status", told["state"], _millis(told["timestamp"])))
-        elif told["kind"] == "artifact":
+        elif told["kind"] == "artifact" and not (lost and set(chunks_in(told["text"])) - set(records[-1].chunks)):
             found.append(("artifact", told["artifact"], told["text"]))
     return found
 

@@ -10,7 +10,7 @@ shown, and what counts for the aims is the rest. Rounds alternate, so that a bus
 all; the fastest of each counts. `--quick` takes a generated tree of 48 MiB.
 """
 
-# ruff: noqa: T201 - the report is printed
+
 
 from __future__ import annotations
 

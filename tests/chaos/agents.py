@@ -10,6 +10,7 @@ Chunks are numbered: the i-th of run k is `[k.i]`, in artifact `chunks-<k>`. Wor
     silent <seconds>    says nothing for that long, then completed
     block <seconds>     the same, and blocks the event loop of its host meanwhile
     deaf <seconds>      silent, and refuses to be cancelled
+    thread <seconds>    silent, and waits in a thread, which nobody can stop
     message <text>      answers with a plain Message
 
 What it does is also noted, a line a moment, in the file that CHAOS_LOG names: for what no
@@ -23,6 +24,7 @@ import contextlib
 import json
 import os
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from a2a.helpers.proto_helpers import new_text_message
@@ -30,6 +32,7 @@ from a2a.server.agent_execution import AgentExecutor
 from a2a.server.tasks import TaskUpdater
 from a2a.types.a2a_pb2 import Part, Role, TaskState
 
+from a2a_gcs import clock
 from a2a_gcs.executors.workspace import workspace
 from tests.chaos.mutations import apply
 
@@ -37,9 +40,21 @@ TICK_SECONDS = 0.05
 
 
 def make():
-    """Named as the agent on the command line: breaks the host first, if CHAOS_MUTANT says how."""
+    """Named as the agent on the command line: breaks the host first, if CHAOS_MUTANT and CHAOS_CLOCK say how."""
     apply(os.environ.get("CHAOS_MUTANT", ""))
+    misset_clock(float(os.environ.get("CHAOS_CLOCK", "0")))
     return ChaosAgent()
+
+
+def misset_clock(hours):
+    """Makes this host's clock wrong, as far as the product reads it."""
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return super().now(tz) + timedelta(hours=hours)
+
+    clock.datetime = Wrong
 
 
 class ChaosAgent(AgentExecutor):
@@ -111,6 +126,10 @@ class _Run:
             self.note("tick")
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(TICK_SECONDS)
+        await self._end(TaskState.TASK_STATE_COMPLETED)
+
+    async def _thread(self, seconds):
+        await asyncio.to_thread(time.sleep, seconds)
         await self._end(TaskState.TASK_STATE_COMPLETED)
 
     async def _chunks(self, count, milliseconds):

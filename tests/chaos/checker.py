@@ -31,6 +31,9 @@ from tests.chaos.history import INTERRUPTED, TERMINAL, History, chunks_in, chunk
 FLUSH_RACE_SECONDS = 3.0
 """A batch that is stored this shortly before somebody else ends its task may miss the fold: the unflushed moment."""
 
+UNFLUSHED_SECONDS = 8.0
+"""What an agent has said this long ago, and goes on, is stored: a quarter of a second, and a request's retries."""
+
 STOP_SECONDS = 12.0
 """What an agent may take to stop under chaos: a watch (1 s) whose request stalls, and the patience of the host."""
 
@@ -59,7 +62,7 @@ def check(trace, *, only=(), stop_seconds=STOP_SECONDS):
         one_task_at_a_time(history),
         told_is_stored(history, told),
         stored_is_kept(history),
-        artifacts_are_kept(history, told),
+        artifacts_are_kept(history, told, trace),
         pointers(history),
         archives_before_states(history),
         resume_rule(history),
@@ -188,8 +191,9 @@ def stored_is_kept(history):
                 yield Violation("I2", task, f"task.json was deleted at #{write.seq}")
 
 
-def artifacts_are_kept(history, told):
+def artifacts_are_kept(history, told, trace):
     """Every chunk that somebody was told of is in the last record, but for the last moment of a run that was lost."""
+    at_work = {(e["task"], e["run"]): e["at"] for e in trace["agents"]}
     for task, records in history.tasks.items():
         last = records[-1]
         for record in records:
@@ -197,20 +201,26 @@ def artifacts_are_kept(history, told):
                 yield Violation("I2", task, f"{record}: {problem}")
         if last.open:
             continue  # nobody has touched it since its host went
-        wanted = set()
-        for entry, _ in told.artifacts.get(task, []):
-            wanted |= (
-                set(chunks_in(entry["text"])) if entry["kind"] == "artifact" else set(chunks_of(entry["artifacts"]))
-            )
-        durable = history.durable(task)
-        ends = {r.turn: r for r in records if not r.open}
-        lost_turn = last.turn if last.foreign else 0
-        for chunk in sorted((wanted | set(durable)) - set(last.chunks)):
+        wanted, durable = _first_told(told.artifacts.get(task, [])), history.durable(task)
+        for chunk in sorted((wanted.keys() | durable.keys()) - set(last.chunks)):
             stored = durable.get(chunk)
-            excused = lost_turn and (stored is None or stored > ends[lost_turn].at - FLUSH_RACE_SECONDS)
-            if not excused:
-                when = "never" if stored is None else f"{last.at - stored:.1f} s before"
-                yield Violation("I2", task, f"chunk {chunk} was told or stored ({when}), and {last} does not hold it")
+            if stored is not None:
+                excused = stored > last.at - FLUSH_RACE_SECONDS
+            else:
+                excused = at_work.get((task, chunk[0]), 0) < wanted[chunk] + UNFLUSHED_SECONDS
+            if not (last.foreign and excused):
+                when = "never stored" if stored is None else f"stored {last.at - stored:.1f} s before"
+                yield Violation("I2", task, f"chunk {chunk} was told or {when}, and {last} does not hold it")
+
+
+def _first_told(entries):
+    """When somebody first heard of each chunk."""
+    found = {}
+    for entry, _ in entries:
+        here = chunks_in(entry["text"]) if entry["kind"] == "artifact" else chunks_of(entry["artifacts"])
+        for chunk in here:
+            found[chunk] = min(found.get(chunk, entry["at"]), entry["at"])
+    return found
 
 
 # ---------------------------------------------------------------------- I3, I4, I5
@@ -338,10 +348,16 @@ def never_backwards(history):
                 yield Violation("I7", task, f"its archive was written at #{write.seq}, after {record}")
             elif record.parked:
                 yield Violation("I7", task, f"its archive was written at #{write.seq}, while it was parked: {record}")
-            elif stored != record.pin:
+            elif stored != record.pin and not _same_saver(previous, write):
                 yield Violation(
                     "I7", task, f"its archive was written twice in turn {record.turn}, again at #{write.seq}"
                 )
+
+
+def _same_saver(previous, write):
+    """A claim may save again over what it has saved itself."""
+    saver = write.metadata.get("saved-by")
+    return previous is not None and saver is not None and previous.metadata.get("saved-by") == saver
 
 
 def journals(history):
@@ -382,7 +398,7 @@ def streams(history, calls):
         for call in followed:
             yield from _one_stream(task, call, records)
         for one, other in itertools.combinations(followed, 2):
-            yield from _two_streams(task, one, other)
+            yield from _two_streams(task, *(_events(call, records) for call in (one, other)), (one, other))
 
 
 def _one_stream(task, call, records):
@@ -431,26 +447,31 @@ def _of_lost_run(records):
     return bool(records) and records[-1].foreign
 
 
-def _two_streams(task, one, other):
+def _two_streams(task, left, right, calls):
     """What both carry stands in one order, and nothing that one has in between is missing in the other."""
-    left, right = _events(one), _events(other)
+    where = " and ".join(f"{call['kind']} on {call['host']}" for call in calls)
     common = [e for e in left if e in set(right)]
     if [e for e in right if e in set(left)] != common:
-        yield Violation("S", task, f"streams on {one['host']} and {other['host']} disagree about the order of {common}")
+        yield Violation("S", task, f"{where} disagree about the order of {common}")
     elif common:
         middle = [events[events.index(common[0]) : events.index(common[-1]) + 1] for events in (left, right)]
         if middle[0] != middle[1]:
             odd = sorted(set(middle[0]) ^ set(middle[1]))
-            yield Violation("S", task, f"of two streams, on {one['host']} and {other['host']}, only one has {odd}")
+            yield Violation("S", task, f"of {where} only one has {odd}")
 
 
-def _events(call):
-    """The events after the snapshot, by what tells them apart."""
+def _events(call, records):
+    """The events after the snapshot, by what tells them apart.
+
+    Where somebody else has ended the task, what its host said after that, and had not heard of it, is left out: it
+    is no part of the task, and I2 says how much of that there may be.
+    """
+    lost = records and records[-1].foreign
     found = []
     for told in call["told"]:
         if told["kind"] == "status" and told.get("timestamp"):
             found.append(("status", told["state"], _millis(told["timestamp"])))
-        elif told["kind"] == "artifact":
+        elif told["kind"] == "artifact" and not (lost and set(chunks_in(told["text"])) - set(records[-1].chunks)):
             found.append(("artifact", told["artifact"], told["text"]))
     return found
 

@@ -23,7 +23,9 @@ from tests.chaos.checker import check
 from tests.chaos.clients import state_of, task_of
 from tests.chaos.world import World
 
-HOSTS = ("a", "b", "c")
+HOSTS = {"a": 0.0, "b": -2.0, "c": 5.5}
+"""Each with how many hours its clock is wrong."""
+
 CONTEXTS = ("red", "green", "blue", "gray")
 CLIENTS = 7
 
@@ -45,7 +47,7 @@ class Plan:
 
 async def drive(world, seed, plan=Plan()):
     """Runs the chaos, then sees that every context takes a task. Returns the trace."""
-    await world.start(*HOSTS, store_budget_seconds=4)
+    await asyncio.gather(*(world.host(n, clock=hours, store_budget_seconds=4) for n, hours in HOSTS.items()))
     world.notes["seed"] = seed
     until = time.monotonic() + plan.seconds
     if plan.faults:
@@ -95,7 +97,7 @@ async def _upsets(world, draws, until):
     """Kills, ends, suspends and cuts off one host after another; most of the time two are there."""
     while time.monotonic() < until:
         await _pause(draws.uniform(0.5, 2.5), until)
-        host = world.hosts[draws.choice(HOSTS)]
+        host = world.hosts[draws.choice(list(HOSTS))]
         how = draws.choices(("kill", "term", "blink", "freeze", "part"), (3, 3, 2, 2, 2))[0]
         nap = draws.uniform(0.3, 1.5) if how == "blink" else world.lease + draws.uniform(0.5, 3.0)
         if time.monotonic() > until:
@@ -125,7 +127,7 @@ async def _client(world, draws, until):
     actions = ("send", "stream", "at_once", "retry", "answer", "cancel", "subscribe", "get", "list", "stream")
     while time.monotonic() < until:
         action = draws.choices(actions, (3, 4, 2, 2, 4, 1.5, 4, 3, 1, 2))[0]
-        context, host = draws.choice(CONTEXTS), draws.choice(HOSTS)
+        context, host = draws.choice(CONTEXTS), draws.choice(list(HOSTS))
         pick, text, leaves = draws.random(), _words(draws), draws.random() < 0.4
         patience, think = draws.uniform(0.3, 2.0) if leaves else 15.0, draws.expovariate(4.0)
         serving = world.hosts[host] if world.hosts[host].serves else _serving(world)

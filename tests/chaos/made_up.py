@@ -90,11 +90,10 @@ class MadeUp:
         }  # fmt: skip
         return self.put(f"contexts/{CONTEXT}/{task}/task.json", json.dumps(body), metadata=metadata)
 
-    def archive(self, task, lines=None):
-        return self.put(
-            f"contexts/{CONTEXT}/{task}/workspace.tar.gz",
-            archive=packed([*self.lines, task] if lines is None else lines),
-        )
+    def archive(self, task, lines=None, *, saver=None):
+        archive = packed([*self.lines, task] if lines is None else lines)
+        metadata = {"saved-by": saver} if saver else {}
+        return self.put(f"contexts/{CONTEXT}/{task}/workspace.tar.gz", archive=archive, metadata=metadata)
 
     def batch(self, task, number, *, events=()):
         body = {"events": [{"seq": 1, "event": event} for event in events]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import subprocess
 import sys
 import tempfile
 import time
@@ -90,7 +91,7 @@ async def run(gateway, directory, scenario, mutant=""):
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
                 await getattr(scenarios, scenario)(world)
-        except (AssertionError, TimeoutError) as error:
+        except (AssertionError, TimeoutError, subprocess.TimeoutExpired) as error:
             failure = f"{type(error).__name__} {error}".strip()
         trace = await world.trace()
     return Outcome(check(trace), failure)
@@ -102,7 +103,7 @@ async def run_random(gateway, directory, mutant, seed, seconds):
     async with World(gateway, Path(directory), mutant=mutant) as world:
         try:
             await drive(world, seed, Plan(seconds=seconds))
-        except (AssertionError, TimeoutError) as error:
+        except (AssertionError, TimeoutError, subprocess.TimeoutExpired) as error:
             failure = f"{type(error).__name__} {error}".strip()
         trace = await world.trace()
     return Outcome(check(trace), failure)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import shutil
 
 from a2a.server.cluster import TaskVersion
 from a2a.types.a2a_pb2 import Task, TaskState, TaskStatusUpdateEvent
@@ -29,7 +30,7 @@ from a2a_gcs.objectstore.port import OVERWRITE, WRITE_ID, IfVersion, ObjectInfo
 from a2a_gcs.records import ContextRecord, HeartbeatRecord
 from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.tasks import store, stream, turn_writer, watch
-from a2a_gcs.workspaces import snapshots
+from a2a_gcs.workspaces import upload
 
 MUTATIONS = {}
 
@@ -330,12 +331,11 @@ def save_without_cas():
 @mutation
 def archive_without_cas():
     """*wscas*: workspace.tar.gz is written over whatever is there."""
-    original = snapshots._Upload.__init__
 
-    def init(self, below, key, _mode):
-        original(self, below, key, OVERWRITE)
+    async def commit(self, send, metadata):
+        return await send(OVERWRITE, {upload.OWNER: self._owner, **metadata})
 
-    patch(snapshots._Upload, "__init__", init)
+    patch(upload.Upload, "_commit", commit)
 
 
 @mutation
@@ -391,13 +391,14 @@ def stale_cancel():
 @mutation
 def state_before_archive():
     """The final state is stored and told, then the workspace."""
-    original = workspaced.WorkspacedExecutor._snapshot
+    assert hasattr(workspaced.WorkspacedExecutor, "_snapshot")
 
-    async def snapshot(self, claim, final, path):
-        kept = path.parent / f"{path.name}-late"
-        await asyncio.to_thread(__import__("shutil").copytree, path, kept)
-        claim.pin = claim.record.meta.pin
-        asyncio.get_running_loop().call_later(0.3, asyncio.ensure_future, original(self, claim, final, kept))
+    async def snapshot(_self, claim, final, work):
+        kept = work.path.parent / f"{work.path.name}-late"
+        await asyncio.to_thread(shutil.copytree, work.path, kept)
+        snapshots, key = work._workspaces.snapshots, layout.workspace_key(claim.ref)
+        saving = snapshots.save(kept, key, replaces=claim.workspace_generation, owner=str(claim.owner))
+        asyncio.get_running_loop().call_later(0.3, asyncio.ensure_future, saving)
         return final
 
     patch(workspaced.WorkspacedExecutor, "_snapshot", snapshot)
@@ -442,10 +443,10 @@ def end_in_journal():
 def no_restore():
     """A task starts from an empty directory."""
 
-    async def restore(_self, _claim, _path):
+    async def restore(_claim, _work, _queue, _on_lost):
         return None
 
-    patch(workspaced.WorkspacedExecutor, "_restore", restore)
+    patch(workspaced, "restore", restore)
 
 
 @mutation
@@ -553,4 +554,4 @@ def no_readback():
 
     patch(retry.RetryingStore, "_own", own)
     patch(retry.RetryingStore, "_own_or_moved", own_or_moved)
-    patch(snapshots._Upload, "_written", own)
+    patch(upload.Upload, "_head", own)

@@ -408,7 +408,7 @@ async def reader_between_batches(world):
     task = await first_task(world, "between")
     following = background(world.clients.subscribe(b, task))
     await until(lambda: any(t["kind"] == "artifact" for t in world.clients.calls[-1]["told"]), what="a chunk on b")
-    held = b.wire.script("hold", "GET", "task.json", where=looks_at)
+    held = b.wire.script("hold", "GET", "task.json", where=lambda r: looks_at(r) and "events" in b.wire.before.key)
     await until(held.reached.is_set, what="the reader's look at the record")
     await closed(world, "between", task, "COMPLETED")
     held.release()
@@ -461,6 +461,27 @@ async def everything_at_once_is_drained(world):
     for one in (task_of(calls[0]), task, silent, waiting):
         call = await clients.send(b, "work 2", task=one)
         assert state_of(call) == "completed", f"the next host: {call}"
+
+
+async def drained_without_the_bucket(world):
+    """SIGTERM on a host that cannot reach the bucket: it ends in time all the same, and others end its task."""
+    a, b = await world.start("a", "b")
+    await started(world, a, "silent 60", "cut-drain")
+    a.cut()
+    seconds, _ = await a.terminate()
+    assert seconds < 8 + BUSY, f"it took {seconds:.1f} s"
+    await accepted(world, b, "cut-drain")
+
+
+async def drained_with_deaf_agents(world):
+    """SIGTERM meets agents that do not stop, as a coroutine and in a thread: their tasks are parked all the same."""
+    a, b = await world.start("a", "b")
+    tasks = [await started(world, a, "deaf 60", "deaf"), await started(world, a, "thread 60", "thread")]
+    seconds, status = await a.terminate()
+    assert (status, seconds < 8 + BUSY) == (0, True), f"exit {status} after {seconds:.1f} s"
+    for task in tasks:
+        call = await world.clients.send(b, "work 1", task=task)
+        assert state_of(call) == "completed", f"the answer: {call}"
 
 
 async def host_fails_its_tasks(world):

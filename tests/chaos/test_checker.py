@@ -76,6 +76,12 @@ def overdue(made):
     made.wait(6).task("t1", "failed", foreign=True, pin=0)
 
 
+def saved_again_by_the_same_claim(made):
+    made.begin("t1")
+    made.archive("t1", saver="h/1")
+    made.task("t1", "completed", pin=made.archive("t1", saver="h/1"))
+
+
 def two_subscribers(made):
     made.begin("t1")
     first = made.call("stream", whole("t1", "working"), *(chunk("t1", i) for i in (1, 2, 3)), ended=False)
@@ -86,6 +92,14 @@ def two_subscribers(made):
     made.call(
         "subscribe", whole("t1", "working", chunks=1), chunk("t1", 2), chunk("t1", 3), status("t1", "completed", STAMP)
     )
+
+
+def said_after_the_cancel(made):
+    made.begin("t1")
+    here = made.call("stream", whole("t1", "working"), chunk("t1", 1), chunk("t1", 2), ended=False)
+    made.task("t1", "canceled", foreign=True, opened=False, chunks=1, stamp=STAMP)
+    here["told"].append({"at": made.now + 0.1, **status("t1", "canceled", STAMP)})
+    made.call("subscribe", whole("t1", "working"), chunk("t1", 1), status("t1", "canceled", STAMP))
 
 
 def agent_stops_in_time(made):
@@ -106,6 +120,7 @@ def repeat_of_a_surrendered_start(made):
     "tell",
     [
         tasks_in_a_row, two_turns, released_claim, settled_after_death, unflushed_moment_lost, overdue,
+        saved_again_by_the_same_claim, said_after_the_cancel,
         two_subscribers, agent_stops_in_time, repeat_of_a_surrendered_start,
     ],
 )  # fmt: skip
@@ -189,6 +204,14 @@ def i2_journaled_chunk_lost(made):
     made.begin("t1")
     made.batch("t1", 1000001, events=[_artifact(1)])
     made.wait(5).task("t1", "failed", foreign=True)
+
+
+def i2_told_chunk_never_stored(made):
+    made.begin("t1")
+    made.agent("start", "t1")
+    made.call("stream", whole("t1", "working"), chunk("t1", 1), ended=False)
+    made.wait(10).agent("tick", "t1")
+    made.task("t1", "failed", foreign=True)
 
 
 def i2_chunk_doubled(made):
@@ -296,6 +319,12 @@ def i7_archive_twice(made):
     made.begin("t1")
     made.archive("t1")
     made.archive("t1")
+
+
+def i7_archive_of_two_claims(made):
+    made.begin("t1")
+    made.archive("t1", saver="h/1")
+    made.archive("t1", saver="i/1")
 
 
 def i7_batch_twice(made):

@@ -100,6 +100,16 @@ async def test_a_deploy_destroys_no_work(world):
     await scenarios.everything_at_once_is_drained(world)
 
 
+async def test_a_deploy_without_the_bucket_ends_in_time(world):
+    """SIGTERM during a partition: the process ends within 8 s, and its task is settled by others."""
+    await scenarios.drained_without_the_bucket(world)
+
+
+async def test_a_deploy_does_not_wait_for_deaf_agents(world):
+    """SIGTERM with agents that do not stop: exit within 8 s, and the next host continues their tasks."""
+    await scenarios.drained_with_deaf_agents(world)
+
+
 async def test_a_host_may_fail_its_tasks_instead(world):
     """on_shutdown = fail: what ran has FAILED, and the context is free."""
     await scenarios.host_fails_its_tasks(world)

@@ -77,6 +77,8 @@ class Wire:
     Attributes:
         url: What the host is told.
         whole: False while it is cut: nothing gets through, what is under way breaks off.
+        before: The request that came last.
+        chance: Called with each request that no script meets; answers what is to become of it.
     """
 
     def __init__(self, upstream):
@@ -88,6 +90,7 @@ class Wire:
         self._later = set()
         self.url = ""
         self.whole = True
+        self.before = None
         self.chance = None
 
     async def open(self):
@@ -146,6 +149,7 @@ class Wire:
     async def _pass(self, request, writer, upstream):
         """Sends a request on and its answer back; False if the connection is to break."""
         script = next((s for s in self._scripts if s.meets(request)), None)
+        self.before = request
         action = script.action if script else self.chance(request) if self.chance else None
         if script:
             script.reached.set()

@@ -60,10 +60,10 @@ class World:
         for host in self.hosts.values():
             await host.wire.close()
 
-    async def host(self, name, **settings):
-        """Starts a host and returns it."""
+    async def host(self, name, *, clock=0.0, **settings):
+        """Starts a host whose clock is wrong by so many hours, and returns it."""
         wire = await Wire(self.gateway.url).open()
-        host = self.hosts[name] = Host(self, name, wire, {**self.settings, **settings})
+        host = self.hosts[name] = Host(self, name, wire, clock, {**self.settings, **settings})
         await host.start()
         return host
 
@@ -157,13 +157,14 @@ class Host:
         url: Where clients reach it; "" while it is not running.
     """
 
-    def __init__(self, world, name, wire, settings):
+    def __init__(self, world, name, wire, clock, settings):
         self.world, self.name, self.wire, self.settings = world, name, wire, settings
         environment = {
             "STORAGE_EMULATOR_HOST": wire.url,
             "PYTHONPATH": f"{REPOSITORY / 'service'}:{REPOSITORY}",
             "CHAOS_LOG": str(world.directory / "agents.jsonl"),
             "CHAOS_HOST": name,
+            "CHAOS_CLOCK": str(clock),
             "CHAOS_MUTANT": world.mutant,
         }
         self.process = HostProcess(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import signal
-from typing import TYPE_CHECKING
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import typer
@@ -13,6 +17,7 @@ import uvicorn
 
 from a2a_gcs.cli.errors import CommandFailed
 from a2a_gcs.cli.listening import listen
+from a2a_gcs.clock import boottime
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.host.app import create_app
 from a2a_gcs.host.logging import configure_logging
@@ -28,6 +33,9 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 1
 """How long connections may go on after the drain, which has ended their work; SIGKILL comes after 10 s (FACTS 2)."""
+
+_THREADS = "host-thread"
+_LOOK_SECONDS = 0.05
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -79,6 +87,29 @@ class Host(uvicorn.Server):
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the drain failed", exc_info=error)
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        threads = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+        asyncio.get_running_loop().set_default_executor(threads)
+        await super().serve(sockets)
+        threads.shutdown(wait=False, cancel_futures=True)
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Ends the process where an agent would keep it: by refusing to be cancelled, or in a thread that goes on.
+
+        All is stored and closed by then; what comes otherwise is SIGKILL.
+        """
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        deadline = boottime() + GRACE_SECONDS
+        while (busy := _busy(rest)) and boottime() < deadline:  # noqa: ASYNC110 - a look costs nothing
+            await asyncio.sleep(_LOOK_SECONDS)
+        if busy:
+            log.error("host.left_behind", running=busy)
+            logging.shutdown()
+            os._exit(1 if self.lifespan_error else 0)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
@@ -109,6 +140,12 @@ class Host(uvicorn.Server):
                 raise
 
         return watched
+
+
+def _busy(tasks: set[asyncio.Task[Any]]) -> list[str]:
+    """Names of what does not end: tasks, and threads that agents were given by `asyncio.to_thread`."""
+    threads = [t.name for t in threading.enumerate() if t.name.startswith(_THREADS)]
+    return sorted([*(t.get_name() for t in tasks if not t.done()), *threads])
 
 
 def host_until_stopped(

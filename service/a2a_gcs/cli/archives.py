@@ -146,7 +146,6 @@ class TarGz:
         self._chunks = chunks
         self._packed = b""
         self._inflate = isal_zlib.decompressobj(_GZIP)
-        self._full = False
         self._plain = bytearray()
         self._left = 0
         self._padding = 0
@@ -219,7 +218,7 @@ class TarGz:
 
     async def _more(self) -> None:
         """Unpacks one more piece. Raises CommandFailed at the end of what there is."""
-        while not self._packed and not self._full:
+        while not self._packed:
             try:
                 self._packed = await anext(self._chunks)
             except StopAsyncIteration:
@@ -227,11 +226,9 @@ class TarGz:
         if self._inflate.eof:  # the next gzip member
             self._inflate = isal_zlib.decompressobj(_GZIP)
         try:
-            piece = self._inflate.decompress(self._packed, PIECE)
+            self._plain += self._inflate.decompress(self._packed, PIECE)
         except _DAMAGED as error:
             raise CommandFailed(f"the archive cannot be unpacked: {error}") from error
-        self._plain += piece
-        self._full = len(piece) == PIECE and not self._inflate.eof  # it may hold more without more input
         self._packed = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
 
 

@@ -449,7 +449,7 @@ FILES = {"a": b"1", "x" * 90 + "/" + "é" * 150: b"2", "empty": b"", "large": by
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-@pytest.mark.parametrize("size", [1000, 10**9])
+@pytest.mark.parametrize("size", [1, 1000, 10**9])
 def test_every_plain_archive_is_read(form, size):
     """Long names in either format, content larger than any chunk, and chunks larger than any content."""
     assert read(archive(FILES, form=form), size) == FILES

@@ -6,13 +6,13 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench bench-smoke check lint types imports format clean
+.PHONY: help setup run test bench bench-smoke fidelity-testbench tck check lint types imports format clean
 
 help:  ## Show these targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "a2a-gcs needs Python 3.11 or newer; name it with: make PYTHON=/path/to/python3"; exit 1; }
@@ -33,6 +33,12 @@ bench-smoke: $(STAMP)  ## Requests, bytes and round trips of typical exchanges (
 
 bench: bench-smoke  ## All benchmarks, side by side
 	$(BIN)/python -m tests.benchmark.bench_gateway
+
+fidelity-testbench: $(STAMP)  ## The emulator's rules against storage-testbench: make fidelity-testbench TESTBENCH_DIR=its checkout
+	$(BIN)/python -m tests.fake_gcs.run_testbench $(TESTBENCH_DIR)
+
+tck: $(STAMP)  ## The A2A conformance kit against this host: make tck TCK_DIR=its checkout
+	$(BIN)/python -m tests.support.run_tck $(TCK_DIR)
 
 check: lint types imports test  ## Lint, types, import directions, tests
 

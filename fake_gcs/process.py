@@ -114,7 +114,7 @@ def _end(process: subprocess.Popen[str]) -> int:
     if process.poll() is None:
         process.terminate()
     try:
-        process.wait(STOP_SECONDS)
+        process.wait(STOP_SECONDS + 5)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import os
 
 START_SECONDS = 30.0
-STOP_SECONDS = watchdog.GRACE_SECONDS + 5.0
+STOP_SECONDS = watchdog.GRACE_SECONDS + 25.0  # removing a temporary directory of many files takes its time
 _TRIES = 5
 _HTTP_CONFLICT = 409
 
@@ -70,6 +70,7 @@ class FakeGcsServer:
         self._root = root
         self._memory = memory
         self._remove = remove
+        self._temporary: Path | None = None
         self._location = location
         self._binary = binary
         self._process: subprocess.Popen[bytes] | None = None
@@ -123,6 +124,8 @@ class FakeGcsServer:
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)  # what a watchdog that was killed has left
 
     def create_bucket(self, name: str) -> None:
         """Creates a bucket; one that exists already is left as it is."""
@@ -137,11 +140,10 @@ class FakeGcsServer:
     def _start_once(self, binary: Path) -> None:
         self._log.clear()
         self._started.clear()
-        temporary = None
         if self._root is None and not self._memory:
-            temporary = Path(tempfile.mkdtemp(prefix="fake-gcs-"))
+            self._temporary = Path(tempfile.mkdtemp(prefix="fake-gcs-"))
         self._process = subprocess.Popen(  # noqa: S603 - our own watchdog and the binary that was asked for
-            [*_watchdog(temporary or self._remove), str(binary), *self._arguments(temporary or self._root)],
+            [*_watchdog(self._temporary or self._remove), str(binary), *self._arguments(self._temporary or self._root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -150,8 +152,6 @@ class FakeGcsServer:
         threading.Thread(target=self._read_log, args=(self._process,), daemon=True).start()
         if not self._started.wait(START_SECONDS) or not self.running:
             self.stop()
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
             raise StartFailed("fake-gcs-server did not start; its log ends with:\n" + "\n".join(self._log))
 
     def _arguments(self, root: Path | None) -> list[str]:

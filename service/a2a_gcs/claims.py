@@ -9,6 +9,7 @@ heartbeat's thread takes its snapshot under a lock.
 from __future__ import annotations
 
 import enum
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from dataclasses import dataclass, field
 from a2a.server.events.event_queue import Event
 
 from a2a_gcs.cas import Versioned
-from a2a_gcs.layout import TaskRef
+from a2a_gcs.clock import boottime
+from a2a_gcs.errors import Unavailable
+from a2a_gcs.layout import TaskRef, heartbeat_key
 from a2a_gcs.objectstore.port import ObjectInfo
 from a2a_gcs.records import ContextRecord, Owner, Pin, TaskMeta
 from a2a_gcs.task_records import TaskRecord
@@ -124,6 +127,7 @@ class ClaimNumbers:
     def __init__(self, host: str) -> None:
         self.host = host
         self.lock = threading.Lock()
+        self.lease_ends = math.inf
         self.next = 1
         self.open: dict[int, TaskRef] = {}
         self.roots: dict[int, str] = {}
@@ -151,9 +155,15 @@ class ClaimTable:
         return self.numbers.host
 
     def allot(self, ref: TaskRef) -> Owner:
-        """Gives the next number, open from now on: before its claim is sent (DESIGN 4)."""
+        """Gives the next number, open from now on: before its claim is sent (DESIGN 4).
+
+        Raises:
+            Unavailable: The lease has run out, so that everybody holds this process's claims for dead.
+        """
         numbers = self.numbers
         with numbers.lock:
+            if boottime() >= numbers.lease_ends:
+                raise Unavailable(heartbeat_key(self.host), TimeoutError("the heartbeat was not renewed in time"))
             n, numbers.next = numbers.next, numbers.next + 1
             numbers.open[n] = ref
             if self.root:
@@ -204,6 +214,11 @@ class ClaimTable:
     def ended(self, task_id: str) -> TaskMeta | None:
         """What is stored of a task that came to its end here: the first terminal state is the last."""
         return self._ended.get(task_id)
+
+    def lease_until(self, moment: float) -> None:
+        """The process may make claims until then, by `boottime`; from any thread. For ever, if nobody says."""
+        with self.numbers.lock:
+            self.numbers.lease_ends = moment
 
     def disown(self) -> None:
         """Takes all numbers of the process off the open list, from any thread: their claims are about to lapse."""

@@ -7,6 +7,7 @@ Below a root:
     contexts/<ctx>/<task>/task.json         the A2A Task
     contexts/<ctx>/<task>/workspace.tar.gz  its workspace
     contexts/<ctx>/<task>/<n>.events.json   journal of a turn, n = turn * 10^6 + batch
+    contexts/<ctx>/parts/<sha256>.part      what large workspaces are composed of (decision 0004)
     hosts/<host>.json                       heartbeat, at the bucket prefix instead of a root
 
 Ids are opaque text. A path segment keeps `[A-Za-z0-9_-]` and a `.` that does
@@ -32,6 +33,7 @@ BATCHES_PER_TURN = 10**6
 _RESERVED = frozenset({"context.json", "parts"})
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
+_PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
 
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
@@ -111,6 +113,28 @@ def task_key(ref: TaskRef) -> str:
 
 def workspace_key(ref: TaskRef) -> str:
     return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/workspace.tar.gz"
+
+
+def part_key(workspace: str, name: str) -> str:
+    """Where a part of archives of one context is kept.
+
+    Args:
+        workspace: Key of any workspace.tar.gz of the context.
+        name: SHA-256 of the part's bytes in hexadecimal.
+    """
+    return f"{parts_prefix(workspace)}{name}.part"
+
+
+def parts_prefix(workspace: str) -> str:
+    """What the keys of all parts of a workspace.tar.gz's context begin with."""
+    contexts, context, _ = workspace.split("/", 2)
+    return f"{contexts}/{context}/parts/"
+
+
+def parse_part(key: str) -> str | None:
+    """The name of a part by its key; None for any other key."""
+    match = _PART.fullmatch(key)
+    return match[1] if match else None
 
 
 def journal_key(ref: TaskRef, turn: int, batch: int) -> str:

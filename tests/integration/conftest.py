@@ -13,6 +13,7 @@ import pytest
 
 from a2a_gcs.objectstore.memory import MemoryStore
 from fake_gcs.process import FakeGcs
+from tests.support.a2a_grpc import GRPC_BINDINGS, GrpcClient
 from tests.support.a2a_http import A2AClient
 from tests.support.host_process import HostProcess
 from tests.support.host_thread import serve_in_thread
@@ -72,26 +73,26 @@ def start_host(tmp_path_factory):
 @pytest.fixture(scope="session")
 def gcs_host(start_host, make_place):
     """The demo agent over the emulator."""
-    return start_host(make_place("gcs"))
+    return start_host(make_place("gcs"), grpc_port=0)
 
 
 @pytest.fixture(scope="session")
 def file_host(start_host, make_place):
     """The demo agent over a directory."""
-    return start_host(make_place("file"))
+    return start_host(make_place("file"), grpc_port=0)
 
 
 @pytest.fixture(scope="session")
 def memory_host(tmp_path_factory):
     """The demo agent over a store in memory, in this process."""
-    with serve_in_thread(MemoryStore(), work_dir=tmp_path_factory.mktemp("work")) as host:
+    with serve_in_thread(MemoryStore(), work_dir=tmp_path_factory.mktemp("work"), grpc_port=0) as host:
         yield host
 
 
 @pytest.fixture(scope="session")
 def two_hosts(start_host, make_place):
     """The scripted agent on two hosts over one bucket."""
-    return start_host(make_place("gcs"), count=2, agent=SCRIPTED)
+    return start_host(make_place("gcs"), count=2, agent=SCRIPTED, grpc_port=0)
 
 
 @pytest.fixture(params=["gcs", "file", "memory"])
@@ -115,13 +116,16 @@ async def connect():
     clients = []
 
     def connect(host, binding="jsonrpc-1.0"):
-        client = A2AClient(getattr(host, "url", host), binding)
+        if binding in GRPC_BINDINGS:
+            client = GrpcClient(getattr(host, "grpc_target", host), binding)
+        else:
+            client = A2AClient(getattr(host, "url", host), binding)
         clients.append(client)
         return client
 
     yield connect
     for client in clients:
-        await client.http.aclose()
+        await client.aclose()
 
 
 @pytest.fixture

@@ -71,10 +71,10 @@ async def test_the_routes_are_documented(shared, connect):
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("POST", "/tasks"), ("GET", "/tasks/{id}/metadata"), ("GET", "/some-tenant/tasks"), ("DELETE", "/tasks/{id}")],
+    [("POST", "/tasks"), ("GET", "/tasks/{id}/metadata"), ("DELETE", "/tasks/{id}")],
 )
 async def test_what_a2a_does_not_have_is_not_a_route(shared, connect, fresh, method, path):
-    """Tasks are made by messages alone; there are no routes of other servers' and none for tenants."""
+    """Tasks are made by messages alone, and not removed; there are no routes of other servers'."""
     client = connect(shared)
     task = await client.send("hello", context=fresh)
     before = await shared.place.versions()

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.support.a2a_grpc import GRPC_BINDINGS
 from tests.support.a2a_http import BINDINGS, JSONRPC_03, JSONRPC_10, REST_10, Refused
 from tests.support.turns import running
 from tests.support.waiting import until
@@ -26,7 +27,7 @@ def ask_again(client, way, text, **options):
     return client.send(text, **options) if way == "send" else first_of(client.stream(text, **options))
 
 
-@pytest.fixture(params=BINDINGS)
+@pytest.fixture(params=[*BINDINGS, *GRPC_BINDINGS])
 def binding(request):
     return request.param
 
@@ -53,7 +54,7 @@ async def test_a_running_task_refuses_the_next_one(shared, connect, fresh, bindi
     assert task in refused.message
     assert "wait" in refused.message
     assert not refused.sse
-    assert refused.status == (200 if binding.startswith("jsonrpc") else 400)
+    assert refused.status == {"jsonrpc": 200, "rest": 400, "grpc": "FAILED_PRECONDITION"}[binding.partition("-")[0]]
     assert after == before
 
 

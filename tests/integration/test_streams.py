@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.support.a2a_grpc import GRPC_BINDINGS
 from tests.support.a2a_http import BINDINGS, JSONRPC_10, REST_10, whole
 from tests.support.turns import running
 from tests.support.waiting import until
@@ -19,7 +20,7 @@ def all_chunks(count):
     return "".join(f"[{n}]" for n in range(1, count + 1))
 
 
-@pytest.mark.parametrize("binding", BINDINGS)
+@pytest.mark.parametrize("binding", [*BINDINGS, *GRPC_BINDINGS])
 async def test_a_client_that_goes_away_ends_nothing(shared, connect, fresh, binding):
     """The stream is dropped after its first event: the task completes and is stored, with all it made."""
     events = connect(shared, binding).stream("stream 5", context=fresh)
@@ -30,6 +31,23 @@ async def test_a_client_that_goes_away_ends_nothing(shared, connect, fresh, bind
     assert (done.state, done.text) == ("completed", "streamed 5 chunks")
     assert done.artifacts["stream"] == "".join(f"chunk {n} of 5\n" for n in range(1, 6))
     assert await shared.place.files(fresh, task) == {"journal.md": "1. stream 5\n"}
+
+
+async def test_a_run_goes_on_without_its_client(two_hosts, connect, fresh, gate):
+    """The agent is at work long after the stream was dropped, and what it does then is stored."""
+    client = connect(two_hosts[0])
+    task = await running(client, f"drip {gate} 1", context=fresh)
+    had = len((await client.get(task)).artifacts.get("drip", ""))
+    await until(lambda: _grown(client, task, had + 200), what="work without a client")
+    gate.touch()
+    done = await until(lambda: _ended(client, task))
+    assert (done.state, done.artifacts) == ("completed", {"drip": all_chunks(int(done.text))})
+
+
+async def _grown(client, task, size):
+    read = await client.get(task)
+    assert read.state == "working"
+    return len(read.artifacts.get("drip", "")) > size
 
 
 async def _ended(client, task):

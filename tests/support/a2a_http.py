@@ -22,6 +22,10 @@ _CODES = {
     "TASK_NOT_FOUND": -32001,
     "TASK_NOT_CANCELABLE": -32002,
     "UNSUPPORTED_OPERATION": -32004,
+    "PUSH_NOTIFICATION_NOT_SUPPORTED": -32003,
+    "EXTENSION_SUPPORT_REQUIRED": -32008,
+    "VERSION_NOT_SUPPORTED": -32009,
+    "INVALID_REQUEST": -32600,
     "INVALID_PARAMS": -32602,
     "INTERNAL_ERROR": -32603,
 }
@@ -96,7 +100,7 @@ class A2AClient:
         tenant: The tenant that every call names (1.0 only).
     """
 
-    def __init__(self, url, binding=JSONRPC_10, *, timeout=90.0, tenant=""):
+    def __init__(self, url, binding=JSONRPC_10, *, timeout=45.0, tenant=""):
         self.binding = binding
         self._tenant = tenant
         self._new = binding.endswith("1.0")
@@ -109,6 +113,9 @@ class A2AClient:
         return self
 
     async def __aexit__(self, *_):
+        await self.aclose()
+
+    async def aclose(self):
         await self.http.aclose()
 
     # ------------------------------------------------------------------ calls

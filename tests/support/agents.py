@@ -5,7 +5,7 @@
     hold <file>            works until the file exists
     drip <file> <n>        streams chunk after chunk, n of them once the file exists, then completes
     deaf <file>            works until the file exists, whoever cancels it; says in `<file>.done` that it has ended
-    tick <file>            appends to the file for ever, and says there that it was stopped
+    tick <file>            appends to the file and to an artifact for ever; says in the file that it was stopped
     block <seconds>        blocks the event loop that long (time.sleep in execute)
     mute <file>            emits nothing at all until the file exists
     message <text>         answers with a plain Message
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from pathlib import Path
 
@@ -71,8 +72,9 @@ class Scripted(DemoAgent):
     async def _tick(self, rest, updater, _context, _queue):
         await updater.start_work()
         try:
-            while True:
+            for number in itertools.count():
                 _append(rest, "tick\n")
+                await updater.add_artifact([Part(text="tick ")], artifact_id="ticks", append=number > 0)
                 await asyncio.sleep(LOOK_EVERY)
         finally:
             _append(rest, "stopped\n")

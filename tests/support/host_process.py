@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -76,6 +77,12 @@ class CommandProcess:
             raise AssertionError(f"{self.arguments} did not start:\n{self.errors()[-4000:]}")
         self.url = line.removeprefix(READY).strip()
         return self
+
+    @property
+    def grpc_target(self):
+        """Where the last start serves gRPC, from its log."""
+        lines = [json.loads(line) for line in self.errors().splitlines() if line.startswith("{")]
+        return next(f"{line['host']}:{line['port']}" for line in reversed(lines) if line["message"] == "grpc.listening")
 
     @property
     def pid(self):

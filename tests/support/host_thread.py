@@ -20,6 +20,7 @@ START_SECONDS = 20.0
 class HostThread:
     url: str
     place: Place
+    grpc_target: str | None = None
 
 
 @contextlib.contextmanager
@@ -37,7 +38,9 @@ def serve_in_thread(store, **settings):
                 break
             thread.join(0.05)
         assert server.started, "the host did not start"
-        yield HostThread(f"http://127.0.0.1:{port}", Place("memory", opened=store))
+        grpc_port = getattr(app.state, "grpc_port", None)
+        target = None if grpc_port is None else f"127.0.0.1:{grpc_port}"
+        yield HostThread(f"http://127.0.0.1:{port}", Place("memory", opened=store), target)
     finally:
         server.should_exit = True
         thread.join()

@@ -26,7 +26,9 @@ from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.objectstore import ObjectStore
 from a2a_gcs.workspaces.snapshots import Snapshots
+from a2a_gcs.workspaces.warm import WarmDirs
 from a2a_gcs.workspaces.workdir import WorkDirs
+from a2a_gcs.workspaces.workspaces import Workspaces
 from tests.support.hosts import AUTH_REQUIRED, COMPLETED, FAILED, INPUT_REQUIRED, Host, artifact, message, status
 
 
@@ -58,14 +60,12 @@ class Agent(AgentExecutor):
 class TurnHost(Host):
     """A host whose turns an agent runs, driven as a binding of the server would."""
 
-    def __init__(self, store: ObjectStore, name: str, script, directory, **options) -> None:
+    def __init__(self, store: ObjectStore, name: str, script, directory, *, warm_bytes=0, **options) -> None:
         super().__init__(store, name)
         self.agent = Agent(script)
         self.workdirs = WorkDirs(directory / name)
-        snapshots = Snapshots(store, pause=0.0)
-        executor = WorkspacedExecutor(
-            self.agent, self.table, self.ledger, snapshots, self.workdirs, stop_patience=0.2, **options
-        )
+        workspaces = Workspaces(Snapshots(store, pause=0.0), self.workdirs, WarmDirs(warm_bytes))
+        executor = WorkspacedExecutor(self.agent, self.table, self.ledger, workspaces, stop_patience=0.2, **options)
         card = AgentCard(
             name="test",
             description="test",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 CONNECT_SECONDS = 10.0
+_DENIED = (401, 403)
 
 
 @contextlib.asynccontextmanager
@@ -67,6 +68,8 @@ def _explained(error: A2AError, url: str) -> str:
         return f"nothing answers at {url}; start a host with `make run` or `a2a-gcs serve`, or name another with --url"
     if isinstance(error.__cause__, httpx.RequestError):
         return f"the connection to {url} broke: {error.__cause__ or type(error.__cause__).__name__}"
+    if isinstance(error.__cause__, httpx.HTTPStatusError) and error.__cause__.response.status_code in _DENIED:
+        return _wants_credentials(url, error.__cause__.response.status_code)
     if isinstance(error, AgentCardResolutionError):
         return _no_card(error, url)
     if isinstance(error, A2AClientError):
@@ -75,9 +78,13 @@ def _explained(error: A2AError, url: str) -> str:
 
 
 def _no_card(error: AgentCardResolutionError, url: str) -> str:
-    if error.status_code in (401, 403):
-        return f"{url} wants credentials (HTTP {error.status_code}): give them with --token"
+    if error.status_code in _DENIED:
+        return _wants_credentials(url, error.status_code)
     return f"{url} is no A2A host: {error.message}"
+
+
+def _wants_credentials(url: str, status: int) -> str:
+    return f"{url} wants credentials (HTTP {status}): give them with --token"
 
 
 def _refused(error: A2AError, url: str) -> str:

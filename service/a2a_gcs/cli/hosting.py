@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import signal
-from typing import TYPE_CHECKING
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import typer
@@ -13,6 +17,7 @@ import uvicorn
 
 from a2a_gcs.cli.errors import CommandFailed
 from a2a_gcs.cli.listening import listen
+from a2a_gcs.clock import boottime
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.host.app import create_app
 from a2a_gcs.host.logging import configure_logging
@@ -28,6 +33,9 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 1
 """How long connections may go on after the drain, which has ended their work; SIGKILL comes after 10 s (FACTS 2)."""
+
+_THREADS = "host-thread"
+_LOOK_SECONDS = 0.05
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -79,6 +87,29 @@ class Host(uvicorn.Server):
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the drain failed", exc_info=error)
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        threads = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+        asyncio.get_running_loop().set_default_executor(threads)
+        await super().serve(sockets)
+        threads.shutdown(wait=False, cancel_futures=True)
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Ends the process where an agent would keep it: by refusing to be cancelled, or in a thread that goes on.
+
+        All is stored and closed by then; what comes otherwise is SIGKILL.
+        """
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        deadline = boottime() + GRACE_SECONDS
+        while (busy := _busy(rest)) and boottime() < deadline:  # noqa: ASYNC110 - a look costs nothing
+            await asyncio.sleep(_LOOK_SECONDS)
+        if busy:
+            log.error("host.left_behind", running=busy)
+            logging.shutdown()
+            os._exit(1 if self.lifespan_error else 0)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
@@ -111,6 +142,12 @@ class Host(uvicorn.Server):
         return watched
 
 
+def _busy(tasks: set[asyncio.Task[Any]]) -> list[str]:
+    """Names of what does not end: tasks, and threads that agents were given by `asyncio.to_thread`."""
+    threads = [t.name for t in threading.enumerate() if t.name.startswith(_THREADS)]
+    return sorted([*(t.get_name() for t in tasks if not t.done()), *threads])
+
+
 def host_until_stopped(
     settings: Settings, *, port_wait: float = 0, ready: Callable[[Host], None] = lambda _host: None
 ) -> None:
@@ -125,12 +162,14 @@ def host_until_stopped(
         A2AGcsError: Starting failed; the message says why.
     """
     configure_logging(settings.log_level)
+    if settings.grpc_only:
+        asyncio.run(_grpc_until_stopped(settings))
+        return
     with listen(settings.host, settings.port, wait=port_wait) as listener:
         port = listener.getsockname()[1]
         bound = settings.model_copy(update={"port": port})
-        name = f"[{bound.host}]" if ":" in bound.host else bound.host
         app = create_app(bound)
-        server = Host(app, f"http://{name}:{port}", getattr(app.state, "drain", None))
+        server = Host(app, f"http://{_address(bound.host, port)}", getattr(app.state, "drain", None))
         ready(server)
         try:
             server.run(sockets=[listener])
@@ -138,6 +177,26 @@ def host_until_stopped(
             if server.lifespan_error is None:
                 raise
     _raise_if_failed(server.lifespan_error)
+
+
+async def _grpc_until_stopped(settings: Settings) -> None:
+    """The application without its HTTP server: its lifespan serves gRPC on the port itself."""
+    app = create_app(settings)
+    signalled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, signalled.set)
+    try:
+        async with app.router.lifespan_context(app):
+            typer.echo(f"listening on grpc://{_address(settings.host, app.state.grpc_port)}")
+            await signalled.wait()
+            await app.state.drain()
+    except Exception as error:  # noqa: BLE001 - as uvicorn does with a lifespan
+        _raise_if_failed(error)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _without_traceback(send: Send) -> Send:

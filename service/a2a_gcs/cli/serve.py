@@ -48,6 +48,32 @@ def serve(
             envvar=["A2A_GCS_PORT", "PORT"], show_default="8080", help="Port to listen on; 0 picks a free one."
         ),
     ] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="A2A_GCS_GRPC_PORT",
+            show_default="no gRPC",
+            help="Port for gRPC, beside HTTP; 0 picks a free one, which the log names.",
+        ),
+    ] = None,
+    grpc_only: Annotated[
+        bool | None,
+        typer.Option(
+            "--grpc-only",
+            envvar="A2A_GCS_GRPC_ONLY",
+            show_default=False,
+            help="Serve gRPC, and no HTTP, on the port: for platforms that route one port a service.",
+        ),
+    ] = None,
+    advertise_grpc: Annotated[
+        bool | None,
+        typer.Option(
+            "--advertise-grpc",
+            envvar="A2A_GCS_ADVERTISE_GRPC",
+            show_default=False,
+            help="List gRPC in the agent card; some clients then reject the card.",
+        ),
+    ] = None,
     work_dir: Annotated[
         Path | None,
         typer.Option(
@@ -64,6 +90,49 @@ def serve(
             envvar="A2A_GCS_ALLOW_UNAUTHENTICATED",
             show_default=False,
             help="Listen beyond loopback without authentication, as something in front does it.",
+        ),
+    ] = None,
+    auth: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_AUTH",
+            show_default="none",
+            metavar="none|tokens|oidc|google|iap|cloud-run-iam",
+            help="How callers prove who they are; all but none may listen beyond loopback.",
+        ),
+    ] = None,
+    tokens_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="A2A_GCS_TOKENS_FILE", metavar="FILE", help="tokens: a name:token a line, or name:sha256:HEX."
+        ),
+    ] = None,
+    auth_issuer: Annotated[
+        str | None,
+        typer.Option(envvar="A2A_GCS_AUTH_ISSUER", metavar="URL", help="oidc: the issuer, as in the iss claim."),
+    ] = None,
+    auth_audience: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_AUTH_AUDIENCE", metavar="AUD", help="oidc, google, iap: accepted values of the aud claim."
+        ),
+    ] = None,
+    auth_jwks_url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_AUTH_JWKS_URL",
+            show_default="where the issuer says",
+            metavar="URL",
+            help="oidc, google, iap: where the issuer's keys are.",
+        ),
+    ] = None,
+    auth_owner_claim: Annotated[
+        str | None,
+        typer.Option(
+            envvar="A2A_GCS_AUTH_OWNER_CLAIM",
+            show_default="sub",
+            metavar="CLAIM",
+            help="Claim that names the owner: sub, or email where it is verified.",
         ),
     ] = None,
     public_url: Annotated[
@@ -113,7 +182,7 @@ def serve(
 ) -> None:
     """Serve an agent, or several, over A2A until SIGTERM or Ctrl-C.
 
-    Prints one line, `listening on http://HOST:PORT`, on stdout when ready.
+    Prints one line, `listening on http://HOST:PORT`, on stdout when ready (`grpc://` with --grpc-only).
     """
     settings = settings_of(
         config,
@@ -121,8 +190,17 @@ def serve(
         agent=agent,
         host=host,
         port=port,
+        grpc_port=grpc_port,
+        grpc_only=grpc_only,
+        advertise_grpc=advertise_grpc,
         work_dir=work_dir,
         allow_unauthenticated=allow_unauthenticated,
+        auth=auth,
+        tokens_file=tokens_file,
+        auth_issuer=auth_issuer,
+        auth_audience=auth_audience,
+        auth_jwks_url=auth_jwks_url,
+        auth_owner_claim=auth_owner_claim,
         public_url=public_url,
         answers=answers,
         resume_from=resume_from,

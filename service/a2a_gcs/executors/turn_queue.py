@@ -126,6 +126,12 @@ class TurnQueue(EventQueue):
             announce(final)
         await self._out.enqueue_event(final)
 
+    async def announce(self, text: str) -> None:
+        """Says something on the host's behalf, before the agent has its turn; the task stays in state working."""
+        if not self.published:
+            await self.publish()
+        await self._emit(TaskStatusUpdateEvent(status=_saying(TaskState.TASK_STATE_WORKING, self._ref, text)))
+
     @property
     def ended(self) -> bool:
         """The agent has emitted a terminal state."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Literal
 
 import structlog
@@ -15,15 +14,16 @@ from a2a.types.a2a_pb2 import TaskState, TaskStatus
 
 from a2a_gcs.claims import Claim, ClaimTable, End, Stop
 from a2a_gcs.errors import A2AGcsError, Conflict, StoreError
+from a2a_gcs.executors.checkpoints import checkpoints
+from a2a_gcs.executors.restoring import OnLost, restore
 from a2a_gcs.executors.turn_queue import TurnQueue, failed, parked
 from a2a_gcs.executors.workspace import WORKSPACE_STATE
-from a2a_gcs.layout import TaskRef, workspace_key
+from a2a_gcs.layout import TaskRef
 from a2a_gcs.ledger.errors import Fenced
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.task_json import INTERRUPTED
 from a2a_gcs.workspaces.errors import WorkspaceError
-from a2a_gcs.workspaces.snapshots import Snapshots
-from a2a_gcs.workspaces.workdir import WorkDirs
+from a2a_gcs.workspaces.workspaces import Workspace, Workspaces
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +35,7 @@ DRAIN_STOP_SECONDS = 1.0
 DRAIN_SNAPSHOT_SECONDS = 4.0
 """What a snapshot may take then: SIGKILL follows SIGTERM after 10 s (FACTS 2)."""
 
+_LOOK_SECONDS = 2.0
 _KEEPS_GOING = frozenset({TaskState.TASK_STATE_COMPLETED}) | INTERRUPTED
 
 
@@ -49,13 +50,15 @@ class WorkspacedExecutor(AgentExecutor):
         agent: The agent.
         table: Where the turn's claim was entered by the ledger.
         ledger: Frees the context of a Message answer.
-        snapshots: Restores and saves workspaces.
-        workdirs: Makes the directories that agents work in.
+        workspaces: Makes, restores and saves the directories that agents work in.
         answers: `task`: every message becomes a task, published before the agent runs.
             `message`: a plain Message is the whole answer.
         on_shutdown: What becomes of a task whose host is restarted: `park` it for the next host, or `fail` it.
         longest_run: Seconds that a turn may take; None for any time.
         longest_wait: Seconds that a parked task may wait for its answer; 0 for any time.
+        longest_snapshot: Seconds that the snapshot at the end of a turn may take; None for any time.
+        checkpoint_every: Seconds between snapshots of a turn that still runs; None for none.
+        on_lost: What becomes of a task whose workspace is gone or damaged: `fail`, or go on from the `previous` one.
         stop_patience: Seconds that an agent gets to stop when its turn ended without it.
     """
 
@@ -64,24 +67,28 @@ class WorkspacedExecutor(AgentExecutor):
         agent: AgentExecutor,
         table: ClaimTable,
         ledger: Ledger,
-        snapshots: Snapshots,
-        workdirs: WorkDirs,
+        workspaces: Workspaces,
         *,
         answers: Answers = "task",
         on_shutdown: OnShutdown = "park",
         longest_run: float | None = None,
         longest_wait: int = 0,
+        longest_snapshot: float | None = None,
+        checkpoint_every: float | None = None,
+        on_lost: OnLost = "fail",
         stop_patience: float = 5.0,
     ) -> None:
         self._agent = agent
         self._table = table
         self._ledger = ledger
-        self._snapshots = snapshots
-        self._workdirs = workdirs
+        self._workspaces = workspaces
         self._answers = answers
         self._on_shutdown = on_shutdown
         self._longest_run = longest_run
         self._longest_wait = longest_wait
+        self._longest_snapshot = longest_snapshot
+        self._checkpoint_every = checkpoint_every
+        self._on_lost: OnLost = on_lost
         self._stop_patience = stop_patience
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -100,9 +107,9 @@ class WorkspacedExecutor(AgentExecutor):
         if current is None and self._answers == "task":
             context.current_task = await queue.publish()
         try:
-            async with self._directory(claim) as path:
-                context.call_context.state[WORKSPACE_STATE] = path
-                await self._turn(claim, context, queue, path)
+            async with self._directory(claim) as work:
+                context.call_context.state[WORKSPACE_STATE] = work.path
+                await self._turn(claim, context, queue, work)
         except WorkspaceError as e:
             if not claim.held:
                 raise
@@ -114,46 +121,42 @@ class WorkspacedExecutor(AgentExecutor):
         """Not used: the host stores CANCELED first, which ends the claim and so stops the agent."""
 
     @contextlib.asynccontextmanager
-    async def _directory(self, claim: Claim) -> AsyncIterator[Path]:
-        path = self._workdirs.create(claim.ref.context_id, claim.ref.task_id)
+    async def _directory(self, claim: Claim) -> AsyncIterator[Workspace]:
+        work = self._workspaces.create(claim.ref)
         try:
-            yield path
+            yield work
         finally:
-            try:
-                await asyncio.shield(self._workdirs.discard(path))
-            except WorkspaceError as e:  # the turn has ended all the same; it goes when this process does
-                log.error("workspace.not_discarded", task_id=claim.ref.task_id, error=str(e))  # noqa: TRY400
+            await work.close(keep=claim.pin if work.settled else None)
 
-    async def _turn(self, claim: Claim, context: RequestContext, queue: TurnQueue, path: Path) -> None:
+    async def _turn(self, claim: Claim, context: RequestContext, queue: TurnQueue, work: Workspace) -> None:
         try:
-            await self._restore(claim, path)
+            await restore(claim, work, queue, self._on_lost)
         except (WorkspaceError, StoreError) as e:
             log.error("workspace.not_restored", task_id=claim.ref.task_id, error=str(e))  # noqa: TRY400
             await self._end(claim, queue, _not_restored(claim, e), None)
             return
-        final = _taken(claim) or await self._run(claim, context, queue)
+        final = _taken(claim) or await self._run(claim, context, queue, work)
         if final is None:
             return
         if claim.end is End.CANCELED:
             await queue.finish(final)
-            await self._keep_for_inspection(claim, path)
+            await self._keep_for_inspection(claim, work)
         else:
-            await self._end(claim, queue, final, path)
-
-    async def _restore(self, claim: Claim, path: Path) -> None:
-        if claim.base and claim.base_ref:
-            await self._snapshots.restore(workspace_key(claim.base_ref), claim.base, path)
+            await self._end(claim, queue, final, work)
 
     # ------------------------------------------------------------------ running the agent
 
-    async def _run(self, claim: Claim, context: RequestContext, queue: TurnQueue) -> TaskStatus | None:
+    async def _run(self, claim: Claim, context: RequestContext, queue: TurnQueue, work: Workspace) -> TaskStatus | None:
         """Runs the agent until it is done or has to stop. The state to end in; None after a Message answer."""
         run = asyncio.create_task(self._agent.execute(context, queue), name=f"agent:{claim.ref.task_id}")
         over = asyncio.Event()
         claim.on_stop(over.set)
         ended = asyncio.create_task(over.wait())
         try:
-            done, _ = await asyncio.wait({run, ended}, timeout=self._longest_run, return_when=asyncio.FIRST_COMPLETED)
+            async with checkpoints(claim, work, self._checkpoint_every):
+                done, _ = await asyncio.wait(
+                    {run, ended}, timeout=self._longest_run, return_when=asyncio.FIRST_COMPLETED
+                )
             if not done:
                 claim.ask_to_stop(Stop.DEADLINE)
         finally:
@@ -206,22 +209,28 @@ class WorkspacedExecutor(AgentExecutor):
 
     # ------------------------------------------------------------------ ending the turn
 
-    async def _end(self, claim: Claim, queue: TurnQueue, final: TaskStatus, path: Path | None) -> None:
+    async def _end(self, claim: Claim, queue: TurnQueue, final: TaskStatus, work: Workspace | None) -> None:
         """Stores the workspace, then the state that goes with it (I4)."""
-        if path is not None:
-            final = await self._snapshot(claim, final, path)
+        if work is not None:
+            final = await self._snapshot(claim, final, work)
         claim.patience = self._longest_wait
         await queue.finish(_taken(claim) or final, claim.park_with)
+        if work is not None:
+            work.settled = final.state in _KEEPS_GOING
 
-    async def _snapshot(self, claim: Claim, final: TaskStatus, path: Path) -> TaskStatus:
+    async def _snapshot(self, claim: Claim, final: TaskStatus, work: Workspace) -> TaskStatus:
         """Pins a snapshot for the final state. Without one a task that was to go on or complete fails instead."""
-        limit = DRAIN_SNAPSHOT_SECONDS if claim.stop is Stop.DRAIN else None
+        draining = claim.stop is Stop.DRAIN
+        limits = [self._longest_snapshot, DRAIN_SNAPSHOT_SECONDS if draining else None]
+        limit = min((limit for limit in limits if limit is not None), default=None)
         try:
             async with asyncio.timeout(limit):
-                saved = await self._snapshots.save(path, workspace_key(claim.ref), replaces=claim.workspace_generation)
+                saved = await work.save(replaces=claim.workspace_generation, owner=str(claim.owner))
         except TimeoutError:
-            return failed(
-                claim.ref, f"The host was restarted, and the workspace could not be saved within {limit:g} s."
+            why = "The host was restarted, and the workspace" if draining else "The workspace"
+            setting = "" if draining else " (max_snapshot_seconds)"
+            return await self._unsaved(
+                claim, work, failed(claim.ref, f"{why} could not be saved within {limit:g} s{setting}.")
             )
         except Conflict as e:
             self._table.finish(claim, End.FENCED)
@@ -229,17 +238,24 @@ class WorkspacedExecutor(AgentExecutor):
         except (WorkspaceError, StoreError) as e:
             log.error("workspace.not_saved", task_id=claim.ref.task_id, error=str(e))  # noqa: TRY400
             if final.state in _KEEPS_GOING:
-                return failed(claim.ref, f"The workspace could not be saved, so the task fails: {e}")
-            return final
+                final = failed(claim.ref, f"The workspace could not be saved, so the task fails: {e}")
+            return await self._unsaved(claim, work, final)
         claim.pin = saved.pin
         for note in saved.notes:
             log.info("workspace.note", task_id=claim.ref.task_id, note=note)
         return final
 
-    async def _keep_for_inspection(self, claim: Claim, path: Path) -> None:
-        """A canceled task's files are stored too, if that is possible; nothing ever resumes from them."""
+    async def _unsaved(self, claim: Claim, work: Workspace, final: TaskStatus) -> TaskStatus:
+        """The task pins what its archive holds: a checkpoint, or a save that got through without an answer."""
+        with contextlib.suppress(A2AGcsError, TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                claim.pin = await work.stored(str(claim.owner))
+        return final
+
+    async def _keep_for_inspection(self, claim: Claim, work: Workspace) -> None:
+        """A canceled task's files are stored too, if that is possible; nothing resumes from them by itself."""
         with contextlib.suppress(A2AGcsError):
-            await self._snapshots.save(path, workspace_key(claim.ref), replaces=claim.workspace_generation)
+            await work.save(replaces=claim.workspace_generation, owner=str(claim.owner))
 
 
 class _Unheard(EventQueue):

@@ -1,14 +1,45 @@
-"""The agent card: what is really served, at the origin that clients see."""
+"""The agent card: what is really served, at the origin that clients see; signed, if there is a key."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from a2a.server.agent_execution import AgentExecutor
-from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
+from a2a.server.routes import create_agent_card_routes
+from a2a.types.a2a_pb2 import (
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    OpenIdConnectSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from a2a.utils.signing import ProtectedHeader, create_agent_card_signer
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
+from a2a_gcs.errors import ConfigError
 from a2a_gcs.executors import demo
-from a2a_gcs.host.settings import AgentSettings
+from a2a_gcs.host.settings import AgentSettings, Settings
+
+LINEAR_EXECUTION = "urn:a2a-gcs:extensions:linear-execution:v1"
+"""The extension by which a card says that a context runs one task at a time; no client has to activate it."""
+
+_EC_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> AgentCard:
@@ -26,7 +57,17 @@ def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> Ag
         card.CopyFrom(own)
     else:
         card.MergeFrom(_described(settings))
-    card.capabilities.MergeFrom(AgentCapabilities(streaming=True, push_notifications=False))
+    card.capabilities.streaming = True
+    card.capabilities.push_notifications = False
+    card.capabilities.extensions.append(
+        AgentExtension(
+            uri=LINEAR_EXECUTION,
+            description="A context runs one task at a time. While one has not ended, a message that would start "
+            "another is refused with UnsupportedOperationError, whose data has reason CONTEXT_BUSY and names the "
+            "activeTaskId. A new task starts from the files of the task that completed last.",
+            required=False,
+        )
+    )
     del card.supported_interfaces[:]
     card.supported_interfaces.extend(interfaces(origin))
     return card
@@ -41,6 +82,118 @@ def interfaces(origin: str) -> list[AgentInterface]:
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="0.3"),
         AgentInterface(url=f"{root}/v1", protocol_binding="HTTP+JSON", protocol_version="0.3"),
     ]
+
+
+def declare_security(card: AgentCard, settings: Settings) -> None:
+    """Makes a card name the one scheme that the host enforces, in place of what the agent's own card names.
+
+    Without authentication it names none, unless something in front enforces what the agent's card says.
+    """
+    if settings.auth == "none" and settings.allow_unauthenticated:
+        return
+    card.ClearField("security_schemes")
+    card.ClearField("security_requirements")
+    for skill in card.skills:
+        skill.ClearField("security_requirements")
+    if settings.auth == "none":
+        return
+    name, scheme = _scheme(settings)
+    card.security_schemes[name].CopyFrom(scheme)
+    card.security_requirements.append(SecurityRequirement(schemes={name: StringList()}))
+
+
+def _scheme(settings: Settings) -> tuple[str, SecurityScheme]:
+    """What a client has to bring. It is a bearer token in every mode, also where a proxy in front reads it."""
+    audience = f" for the audience {settings.auth_audience}" if settings.auth_audience else ""
+    match settings.auth:
+        case "oidc" if settings.auth_jwks_url is None:
+            return "oidc", _open_id(settings.auth_issuer or "", f"A token{audience}.")
+        case "oidc":
+            return "oidc", _bearer("JWT", f"A token of {settings.auth_issuer}{audience}.")
+        case "google":
+            return "google", _open_id("https://accounts.google.com", f"A Google ID token{audience}.")
+        case "iap":
+            return "iap", _bearer("JWT", "A token that Identity-Aware Proxy in front of the agent accepts.")
+        case "cloud-run-iam":
+            return "cloudRun", _bearer("JWT", "A Google ID token of an invoker of the Cloud Run service.")
+        case _:
+            return "bearer", _bearer("", "A token that the operator of the agent has given out.")
+
+
+def _bearer(token_format: str, description: str) -> SecurityScheme:
+    scheme = HTTPAuthSecurityScheme(scheme="Bearer", bearer_format=token_format, description=description)
+    return SecurityScheme(http_auth_security_scheme=scheme)
+
+
+def _open_id(issuer: str, description: str) -> SecurityScheme:
+    url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+    scheme = OpenIdConnectSecurityScheme(open_id_connect_url=url, description=description)
+    return SecurityScheme(open_id_connect_security_scheme=scheme)
+
+
+def list_grpc(card: AgentCard, origin: str, port: int, *, alone: bool) -> None:
+    """Adds both versions of gRPC, as host:port, which is what clients dial.
+
+    Args:
+        card: The card to change.
+        origin: Where clients reach the host.
+        port: Where gRPC is served.
+        alone: It is served at the origin's own port, and nothing else is.
+    """
+    parts = urlsplit(origin)
+    name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    if alone:
+        del card.supported_interfaces[:]
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    for protocol in ("1.0", "0.3"):
+        card.supported_interfaces.append(
+            AgentInterface(url=f"{name}:{port}", protocol_binding="GRPC", protocol_version=protocol)
+        )
+
+
+def card_routes(card: AgentCard, *, max_age: int) -> list[BaseRoute]:
+    """The card at its well-known path, with ETag, Cache-Control and the time since when it is served."""
+    since = format_datetime(datetime.now(UTC), usegmt=True)
+    cache_control = f"public, max-age={max_age}"
+
+    def dated(route: Route) -> Route:
+        async def endpoint(request: Request) -> Response:
+            response: Response = await route.endpoint(request)
+            response.headers["Last-Modified"] = since
+            return response
+
+        return Route(route.path, endpoint, methods=["GET"])
+
+    return [dated(route) for route in create_agent_card_routes(card, cache_control=cache_control)]
+
+
+def card_signer(key_file: Path, key_id: str | None) -> Callable[[AgentCard], AgentCard]:
+    """Adds a signature to a card, which then must not change any more.
+
+    Args:
+        key_file: A private key in PEM: EC, RSA or Ed25519.
+        key_id: Its name in the signature; None for the SHA-256 of the public key.
+
+    Raises:
+        ConfigError: There is no such file, or no such key in it.
+    """
+    try:
+        pem = key_file.read_bytes()
+        key = load_pem_private_key(pem, password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as e:
+        raise ConfigError(f"card_signing_key {key_file} is no private key in PEM: {e}") from e
+    match key:
+        case ec.EllipticCurvePrivateKey(curve=curve) if curve.name in _EC_ALGORITHMS:
+            algorithm = _EC_ALGORITHMS[curve.name]
+        case rsa.RSAPrivateKey():
+            algorithm = "RS256"
+        case ed25519.Ed25519PrivateKey():
+            algorithm = "EdDSA"
+        case _:
+            raise ConfigError(f"card_signing_key {key_file} is neither EC (P-256, P-384, P-521), RSA nor Ed25519")
+    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    name = key_id or base64.urlsafe_b64encode(hashlib.sha256(public).digest()).rstrip(b"=").decode()
+    return create_agent_card_signer(pem, ProtectedHeader(kid=name, alg=algorithm, jku=None, typ="JOSE"))
 
 
 def _described(settings: AgentSettings) -> AgentCard:

@@ -1,24 +1,40 @@
-"""The FastAPI application: A2A over JSON-RPC and REST, the agent card, and what probes ask."""
+"""The FastAPI application: A2A over JSON-RPC and REST, the agent card, and what probes ask. gRPC lives beside it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import functools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 
-from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+import structlog
+from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.fastapi_routes import add_a2a_routes_to_fastapi
+from a2a.types.a2a_pb2 import AgentCard
+from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 
 from a2a_gcs.errors import StoreError
-from a2a_gcs.host.prompt_errors import with_prompt_errors
+from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, list_grpc
+from a2a_gcs.host.auth import Authenticator, open_authenticator
+from a2a_gcs.host.auth.middleware import AuthMiddleware
+from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large, within_bounds
+from a2a_gcs.host.checked import CheckedHandler
+from a2a_gcs.host.grpc import GrpcServer
+from a2a_gcs.host.grpc.authentication import CallerInterceptor
 from a2a_gcs.host.roots import RootedHandler
-from a2a_gcs.host.services import Services
+from a2a_gcs.host.sdk_faults import jsonrpc_routes, push_configs, required_extensions, rest_routes
+from a2a_gcs.host.services import Services, origin
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.host.stack import HostedAgent
 from a2a_gcs.objectstore import ObjectStore
+
+log = structlog.get_logger(__name__)
+
+Signer = Callable[[AgentCard], AgentCard]
 
 _READY_WITHIN_SECONDS = 3.0
 
@@ -34,38 +50,116 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         ConfigError: The agent or the store cannot be what the settings say.
     """
     services = Services(settings, store)
-
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        try:
-            await services.start()
-            yield
-        finally:
-            await services.close()
-
+    for agent in services.agents:
+        declare_security(agent.card, settings)
+    authenticator = open_authenticator(settings)
+    handlers = {agent.name: _checked(agent, services.handlers[agent.name], settings) for agent in services.agents}
+    first = services.agents[0]
+    grpc = _grpc_server(settings, handlers[first.name], first.card, authenticator)
+    signer = card_signer(settings.card_signing_key, settings.card_signing_key_id) if settings.card_signing_key else None
+    lifespan = _lifespan(services, grpc, signer, authenticator)
     app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=lifespan)
     app.state.services = services
-    app.state.drain = services.drain.run
+    app.state.drain = functools.partial(_drain, services, grpc)
+    app.state.authenticator = authenticator
+    # The last one added sees a request first: preflights carry no credentials, and no body is read before them.
+    app.add_middleware(BodyLimit, limit=settings.max_request_bytes)
+    if authenticator is not None:
+        cards = [f"{agent.path}{AGENT_CARD_WELL_KNOWN_PATH}" for agent in services.agents]
+        app.add_middleware(AuthMiddleware, authenticator=authenticator, cards=cards)
+    if settings.cors_origins:
+        _allow_origins(app, settings.cors_origins)
     _add_probes(app, services)
     for agent in services.agents:
         place = app if not agent.path else FastAPI(title=agent.card.name, version=agent.card.version)
-        _add_agent(place, agent, services.handlers[agent.name])
+        _add_agent(place, agent, handlers[agent.name], settings)
         if agent.path:
             app.mount(agent.path, place)
     return app
+
+
+def _lifespan(
+    services: Services, grpc: GrpcServer | None, signer: Signer | None, authenticator: Authenticator | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            await services.start()
+            app.state.grpc_port = None if grpc is None else await grpc.start()
+            for agent in services.agents:
+                _complete(agent.card, services.settings, app.state.grpc_port, signer)
+            yield
+        finally:
+            if grpc is not None:
+                await grpc.stop()
+            await services.close()
+            if authenticator is not None:
+                await authenticator.aclose()
+
+    return lifespan
+
+
+async def _drain(services: Services, grpc: GrpcServer | None) -> None:
+    """Ends the runs, whose last events then reach the streams of every binding; then gRPC's calls."""
+    if grpc is not None:
+        await grpc.refuse()
+    await services.drain.run()
+    if grpc is not None:
+        await grpc.stop()
 
 
 def _title(services: Services) -> str:
     return services.agents[0].card.name if len(services.agents) == 1 else "a2a-gcs"
 
 
-def _add_agent(app: FastAPI, agent: HostedAgent, handler: RootedHandler) -> None:
-    """Card, JSON-RPC and REST of one agent. REST comes last: its tenant segment takes whatever is left."""
+def _checked(agent: HostedAgent, handler: RootedHandler, settings: Settings) -> CheckedHandler:
+    checks = (within_bounds(max_parts=settings.max_parts), required_extensions(agent.card), push_configs(agent.card))
+    return CheckedHandler(handler, checks)
+
+
+def _add_agent(app: FastAPI, agent: HostedAgent, handler: RequestHandler, settings: Settings) -> None:
+    """Card, JSON-RPC and REST of one agent. REST comes last: its paths are the most general."""
+    app.add_exception_handler(RequestTooLarge, answer_too_large)
     add_a2a_routes_to_fastapi(
         app,
-        agent_card_routes=create_agent_card_routes(agent.card),
-        jsonrpc_routes=with_prompt_errors(create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True)),
-        rest_routes=with_prompt_errors(create_rest_routes(handler, enable_v0_3_compat=True)),
+        agent_card_routes=card_routes(agent.card, max_age=settings.card_max_age_seconds),
+        jsonrpc_routes=jsonrpc_routes(handler, "/"),
+        rest_routes=rest_routes(handler, tenants=True),
+    )
+
+
+def _grpc_server(
+    settings: Settings, handler: RequestHandler, card: AgentCard, authenticator: Authenticator | None
+) -> GrpcServer | None:
+    if not settings.serves_grpc:
+        return None
+    callers = CallerInterceptor(authenticator) if authenticator is not None else None
+    return GrpcServer(
+        handler,
+        card,
+        host=settings.host,
+        port=settings.port if settings.grpc_port is None else settings.grpc_port,
+        max_request_bytes=settings.max_request_bytes,
+        interceptors=[callers] if callers else [],
+        user=callers.user if callers else None,
+    )
+
+
+def _complete(card: AgentCard, settings: Settings, grpc_port: int | None, signer: Signer | None) -> None:
+    """What the card can say only once the host listens."""
+    if grpc_port is not None and (settings.advertise_grpc or settings.grpc_only):
+        list_grpc(card, origin(settings), grpc_port, alone=settings.grpc_only)
+    if signer is not None:
+        signer(card)
+
+
+def _allow_origins(app: FastAPI, origins: str) -> None:
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=[one.strip() for one in origins.split(",") if one.strip()],
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["ETag", "WWW-Authenticate"],
     )
 
 
@@ -77,10 +171,12 @@ def _add_probes(app: FastAPI, services: Services) -> None:
 
     @app.get("/ready", tags=["probes"])
     async def ready() -> JSONResponse:
-        """The bucket is reachable and the heartbeat is fresh."""
+        """The bucket is reachable and the heartbeat is fresh; with authentication, why not is in the log alone."""
         problem = await _problem(services)
         if problem:
-            return JSONResponse({"status": "not ready", "reason": problem}, status_code=503)
+            log.warning("host.not_ready", reason=problem)
+            told = {} if services.settings.auth != "none" else {"reason": problem}
+            return JSONResponse({"status": "not ready", **told}, status_code=503)
         return JSONResponse({"status": "ready"})
 
 

@@ -20,6 +20,7 @@ from a2a_gcs.ledger.errors import (
     Contended,
     ContextBusy,
     ContextMismatch,
+    StartRefused,
     TaskEnded,
     TaskMissing,
 )
@@ -30,7 +31,7 @@ def to_a2a_error(error: A2AGcsError) -> A2AError:  # noqa: PLR0911 - a table
     match error:
         case TaskMissing():
             return TaskNotFoundError(str(error))
-        case InvalidId() | ContextMismatch():
+        case InvalidId() | ContextMismatch() | StartRefused():
             return InvalidParamsError(str(error))
         case ContextBusy(active=active, state=state):
             data = {"contextId": active.context_id, "activeTaskId": active.task_id, "state": state}

@@ -43,9 +43,10 @@ from a2a.utils.task import apply_history_length
 from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
-from a2a_gcs.host.admission import Admission
+from a2a_gcs.host.admission import Admission, Place
 from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuilder
 from a2a_gcs.host.errors import to_a2a_error
+from a2a_gcs.host.read_ahead import ReadAhead
 from a2a_gcs.ledger.errors import Fenced, Repeated
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.task_json import INTERRUPTED, TERMINAL, state_name
@@ -101,8 +102,10 @@ class _Run:
     first: Event | None
     rest: AsyncGenerator[Event, None]
 
-    async def events(self) -> AsyncIterator[Event]:
-        if self.first is not None:
+    async def events(self) -> AsyncGenerator[Event, None]:
+        if self.first is None:
+            return
+        async with contextlib.aclosing(self.rest):
             yield self.first
             async for event in self.rest:
                 yield event
@@ -202,22 +205,31 @@ class RequestHandler(DefaultRequestHandlerV2):
                     yield event
             return
         ended = False
-        async with contextlib.aclosing(run.rest):
+        async with contextlib.aclosing(run.rest), ReadAhead(run.events()) as ahead:
             try:
-                async for event in run.events():
+                async for event in ahead.events():
                     ended = ends_turn(event)
                     yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
             except (A2AGcsError, InternalError) as e:
                 log.info("stream.run_lost", task_id=run.task_id, error=str(e))
-        if not ended and (record := await self._store.read(run.task_id)) is not None:
-            yield record.copy_task()
+        if not ended:
+            async for event in self._rest_of_turn(run.task_id):
+                yield event
+
+    async def _rest_of_turn(self, task_id: str) -> AsyncIterator[Event]:
+        """The stored task, then its events: for a run that was lost, and a reader whom the SDK dropped as too slow."""
+        async with contextlib.aclosing(self._stream.follow(task_id)) as events:
+            async for event in events:
+                yield event
+                if ends_turn(event):
+                    return
 
     # ------------------------------------------------------------------ starting a turn
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
         """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
-        self._admission.check()
-        task = asyncio.create_task(self._set_up(params, context, whole_tasks=whole_tasks))
+        place = self._admission.admit(context.user.user_name)
+        task = asyncio.create_task(self._set_up(params, context, place, whole_tasks=whole_tasks))
         self._set_ups.add(task)
         task.add_done_callback(self._set_ups.discard)
         try:
@@ -226,13 +238,21 @@ class RequestHandler(DefaultRequestHandlerV2):
             task.add_done_callback(_hang_up)
             raise
 
-    async def _set_up(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
-        """Claims, starts the agent and waits for its first event; any failure before that surrenders the claim."""
+    async def _set_up(
+        self, params: SendMessageRequest, context: ServerCallContext, place: Place, *, whole_tasks: bool
+    ) -> _Run:
+        """Claims, starts the agent and waits for its first event; any failure before that surrenders the claim.
+
+        The place is given back when the run ends, or is told to.
+        """
         try:
             active, request = await self._setup_active_task(params, context)
             events = active.subscribe(request=request, replace_status_update_with_task=whole_tasks)
-            first = await self._first_event(events, context.state[CLAIM_STATE])
+            claimed: Claim = context.state[CLAIM_STATE]
+            claimed.on_stop(place.leave)
+            first = await self._first_event(events, claimed)
         except BaseException:
+            place.leave()
             claim: Claim | None = context.state.get(CLAIM_STATE)
             if claim is not None and claim.held and not claim.started:
                 await self._ledger.surrender(claim)

@@ -72,6 +72,7 @@ class Roots:
         for stack in list(self._stacks.values()):
             await stack.handler.aclose()
             await stack.tasks.aclose()
+            await stack.snapshots.close()
 
     def _ground(self, root: str) -> Ground:
         if root not in self._grounds:

@@ -30,6 +30,7 @@ from a2a_gcs.ledger.sweep import Sweep
 from a2a_gcs.objectstore import ObjectStore, open_store
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.watch import Watch
+from a2a_gcs.workspaces.warm import WarmDirs
 from a2a_gcs.workspaces.workdir import WorkDirs
 
 SWEEP_EVERY_LEASES = 2.0
@@ -65,8 +66,9 @@ class Services:
         except ConfigError:
             self.workdirs.close()
             raise
-        self.admission = Admission()
-        shared = Shared(settings, self.store, self.table, self.workdirs, self.admission)
+        self.admission = Admission(most=settings.max_running_tasks, most_per_owner=settings.max_running_tasks_per_owner)
+        warm = WarmDirs(settings.warm_workspace_bytes)
+        shared = Shared(settings, self.store, self.table, self.workdirs, warm, self.admission)
         self.roots = Roots(shared, authenticated=settings.authenticated)
         self.handlers = {agent.name: RootedHandler(self.roots, agent) for agent in self.agents}
         self.watch = Watch(self._watched, every=min(1.0, settings.lease_seconds / 10))

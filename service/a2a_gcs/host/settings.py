@@ -5,12 +5,14 @@ Defaults are safe for a laptop: memory store, demo agent, loopback only.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, model_validator
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from a2a_gcs.errors import ConfigError
@@ -18,6 +20,30 @@ from a2a_gcs.errors import ConfigError
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HOST_LEASE_SECONDS = 30
 """After this long without a renewed heartbeat others take over a host's tasks (DESIGN 4)."""
+
+_NEEDED = {"oidc": ("auth_issuer", "auth_audience"), "google": ("auth_audience",), "iap": ("auth_audience",)}
+_TAKEN = {
+    "tokens": ("tokens", "tokens_file"),
+    "oidc": ("auth_issuer", "auth_audience", "auth_jwks_url"),
+    "google": ("auth_audience", "auth_jwks_url"),
+    "iap": ("auth_audience", "auth_jwks_url"),
+    "cloud-run-iam": ("auth_audience",),
+}
+"""By mode of authentication: what it cannot do without, and what it reads. Another mode's is taken for a mistake."""
+
+
+def listed(value: str | None) -> tuple[str, ...]:
+    """The items of a setting that may have several, with commas between."""
+    return tuple(item.strip() for item in (value or "").split(",") if item.strip())
+
+
+def may_be_asked(url: str) -> bool:
+    """Keys may come from there: over https, or from this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK))
 
 
 class AgentSettings(BaseModel):
@@ -56,15 +82,73 @@ class Settings(BaseSettings):
     ] = ()
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8080
+    grpc_port: Annotated[
+        int | None,
+        Field(ge=0, le=65535, description="Port for gRPC, beside HTTP; 0 picks a free one; default: no gRPC."),
+    ] = None
+    grpc_only: Annotated[
+        bool, Field(description="Serve gRPC, and no HTTP, on the port: for platforms that route one port a service.")
+    ] = False
+    advertise_grpc: Annotated[
+        bool,
+        Field(
+            description="List gRPC in the agent card, as host:port. "
+            "Some clients reject a whole card that lists another origin than its own."
+        ),
+    ] = False
     work_dir: Annotated[
         Path | None, Field(description="Where running tasks get their directories; default: a temporary directory.")
     ] = None
     public_url: Annotated[
         HttpUrl | None, Field(description="Origin that the agent card names; default: the address that is served.")
     ] = None
+    card_max_age_seconds: Annotated[
+        int, Field(ge=0, description="How long clients may keep the agent card without asking again.")
+    ] = 300
+    card_signing_key: Annotated[
+        Path | None,
+        Field(description="File with a private key in PEM (EC, RSA or Ed25519) that signs the agent card."),
+    ] = None
+    card_signing_key_id: Annotated[
+        str | None, Field(description="The signature's key id; default: the SHA-256 of the public key.")
+    ] = None
+    cors_origins: Annotated[
+        str | None,
+        Field(description="Origins whose pages may call this host, separated by commas, or *; default: none."),
+    ] = None
     allow_unauthenticated: Annotated[
         bool, Field(description="Listen beyond loopback without authentication, as something in front does it.")
     ] = False
+    auth: Annotated[
+        Literal["none", "tokens", "oidc", "google", "iap", "cloud-run-iam"],
+        Field(
+            description="How callers prove who they are. tokens: static bearer tokens. oidc: JWTs of an issuer. "
+            "google: Google ID tokens. iap: the signed assertion of Identity-Aware Proxy. "
+            "cloud-run-iam: tokens that Cloud Run has checked."
+        ),
+    ] = "none"
+    tokens_file: Annotated[
+        Path | None, Field(description="tokens: file with a name:token a line, read again when it changes.")
+    ] = None
+    tokens: Annotated[
+        SecretStr | None, Field(description="tokens: the same lines as a value, with commas or line ends between.")
+    ] = None
+    auth_issuer: Annotated[str | None, Field(description="oidc: the issuer, to the letter of the iss claim.")] = None
+    auth_audience: Annotated[
+        str | None, Field(description="oidc, google, iap: accepted values of the aud claim, with commas between.")
+    ] = None
+    auth_jwks_url: Annotated[
+        str | None, Field(description="oidc, google, iap: where the issuer's keys are; default: where it says.")
+    ] = None
+    auth_owner_claim: Annotated[
+        str, Field(min_length=1, description="Claim that names the owner: sub, or email where it is verified.")
+    ] = "sub"
+    auth_algorithms: Annotated[str, Field(description="oidc: accepted signature algorithms, with commas between.")] = (
+        "RS256,ES256"
+    )
+    auth_leeway_seconds: Annotated[
+        int, Field(ge=0, le=300, description="How far the issuer's clock may be from ours.")
+    ] = 30
     answers: Annotated[
         Literal["task", "message"],
         Field(
@@ -97,6 +181,17 @@ class Settings(BaseSettings):
         int,
         Field(ge=0, description="Longest that a task may wait for an answer before it fails; 0: any time."),
     ] = 0
+    max_running_tasks: Annotated[
+        int | None, Field(ge=1, description="Most tasks that run on this host at a time; default: any number.")
+    ] = None
+    max_running_tasks_per_owner: Annotated[
+        int | None, Field(ge=1, description="Most of them that one owner may have; default: any number.")
+    ] = None
+    max_request_bytes: Annotated[
+        int,
+        Field(ge=1024, lt=32 * 1024**2, description="Largest request; Cloud Run itself cuts HTTP/1 off at 32 MiB."),
+    ] = 30 * 1024**2
+    max_parts: Annotated[int, Field(ge=1, description="Most parts that a message may have.")] = 1000
     store_budget_seconds: Annotated[
         float, Field(gt=0, description="How long one request retries a store that is throttled or unavailable.")
     ] = 20.0
@@ -125,6 +220,39 @@ class Settings(BaseSettings):
     command_grace_seconds: Annotated[
         float, Field(ge=0, description="What a command agent gets between TERM and KILL.")
     ] = 5.0
+    workspace_ignore: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            description="Patterns of what never enters a snapshot, in the syntax of .gitignore, as a JSON list; "
+            "default: well-known credential files. A workspace adds its own in .a2aignore."
+        ),
+    ] = None
+    max_snapshot_seconds: Annotated[
+        float | None, Field(gt=0, description="Longest that the snapshot at a turn's end may take, or the task fails.")
+    ] = 600.0
+    checkpoint_minutes: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="Snapshot the workspace of a running task every so many minutes, for a message that takes up "
+            "what a dead host left (metadata a2a-gcs/startFrom); default: only when a turn ends.",
+        ),
+    ] = None
+    on_lost_workspace: Annotated[
+        Literal["fail", "previous"],
+        Field(
+            description="What becomes of a task whose workspace is gone or damaged. fail: it fails and says so. "
+            "previous: it says so, and starts from the last completed task whose workspace can be restored."
+        ),
+    ] = "fail"
+    warm_workspace_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Disk for directories of ended tasks, kept so that the next task of the context downloads "
+            "nothing; on Cloud Run that is memory. 0: none.",
+        ),
+    ] = 256 * 1024**2
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"
@@ -141,17 +269,53 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _loopback_unless_allowed(self) -> Self:
-        if self.host not in LOOPBACK and not self.allow_unauthenticated:
+        if self.host in LOOPBACK:
+            return self
+        if self.auth == "none" and not self.allow_unauthenticated:
             raise ValueError(
                 f"host {self.host} is reachable from outside and there is no authentication; "
-                "listen on 127.0.0.1, or set allow_unauthenticated if something in front checks callers"
+                "listen on 127.0.0.1, choose one with --auth, "
+                "or set allow_unauthenticated if something in front checks callers"
+            )
+        if self.auth == "cloud-run-iam" and not os.environ.get("K_SERVICE"):
+            raise ValueError(
+                "auth cloud-run-iam trusts whatever reaches this port; it is for Cloud Run, which sets K_SERVICE"
             )
         return self
+
+    @model_validator(mode="after")
+    def _auth_is_complete(self) -> Self:
+        given = {name for names in _TAKEN.values() for name in names if getattr(self, name) is not None}
+        taken = set(_TAKEN.get(self.auth, ()))
+        if unread := sorted(given - taken):
+            raise ValueError(f"{unread[0]} is set but auth {self.auth} does not read it; which is meant?")
+        if self.auth == "tokens" and len(given) != 1:
+            raise ValueError("auth tokens needs either tokens_file or tokens")
+        if missing := [name for name in _NEEDED.get(self.auth, ()) if not listed(getattr(self, name))]:
+            raise ValueError(f"auth {self.auth} needs {missing[0]}")
+        for name in ("auth_issuer", "auth_jwks_url"):
+            if (url := getattr(self, name)) is not None and not may_be_asked(url):
+                raise ValueError(f"{name} has to begin with https://, not be {url}")
+        return self
+
+    @model_validator(mode="after")
+    def _grpc_in_one_way(self) -> Self:
+        if self.grpc_only and self.grpc_port is not None:
+            raise ValueError("grpc_only serves gRPC on the port itself; leave grpc_port out, or serve HTTP as well")
+        if self.advertise_grpc and not self.serves_grpc:
+            raise ValueError("advertise_grpc lists what is not served; set grpc_port or grpc_only")
+        if self.serves_grpc and self.agents:
+            raise ValueError("gRPC has no paths to tell several agents apart; serve each from a host of its own")
+        return self
+
+    @property
+    def serves_grpc(self) -> bool:
+        return self.grpc_only or self.grpc_port is not None
 
     @property
     def authenticated(self) -> bool:
         """Whether callers are known, so that each has a root of its own."""
-        return False
+        return self.auth != "none"
 
     def one_agent(self) -> AgentSettings:
         """The settings of the only agent, where no configuration file names several."""

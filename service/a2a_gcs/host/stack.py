@@ -20,9 +20,12 @@ from a2a_gcs.objectstore import ObjectStore, PrefixStore
 from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream
+from a2a_gcs.workspaces.ignore import CREDENTIALS
 from a2a_gcs.workspaces.limits import Limits
 from a2a_gcs.workspaces.snapshots import Snapshots
+from a2a_gcs.workspaces.warm import WarmDirs
 from a2a_gcs.workspaces.workdir import WorkDirs
+from a2a_gcs.workspaces.workspaces import Workspaces
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Shared:
     bucket: ObjectStore
     table: ClaimTable
     workdirs: WorkDirs
+    warm: WarmDirs
     admission: Admission
 
     def below(self, root: str) -> ObjectStore:
@@ -76,6 +80,7 @@ class Stack:
     Attributes:
         tasks: Its tasks.
         table: Its claims.
+        snapshots: Its workspaces in the store.
         handler: Answers its requests.
     """
 
@@ -98,17 +103,23 @@ class Stack:
         self.tasks = BucketTaskStore(ground.store, ground.records, ground.journal, ground.table, ground.settler.settled)
         self.stream = BucketEventStream(self.tasks, ground.records, ground.journal, ground.table)
         limits = Limits(max_bytes=settings.max_workspace_bytes, max_entries=settings.max_workspace_files)
+        ignored = CREDENTIALS if settings.workspace_ignore is None else settings.workspace_ignore
+        snapshots = Snapshots(ground.store, limits=limits, ignore=ignored)
+        workspaces = Workspaces(snapshots, shared.workdirs, shared.warm, root=ground.table.root)
         executor = WorkspacedExecutor(
             agent.executor,
             ground.table,
             ledger,
-            Snapshots(ground.store, limits=limits),
-            shared.workdirs,
+            workspaces,
             answers=agent.settings.answers,
             on_shutdown=settings.on_shutdown,
             longest_run=agent.settings.max_run_seconds,
             longest_wait=agent.settings.max_wait_seconds,
+            longest_snapshot=settings.max_snapshot_seconds,
+            checkpoint_every=settings.checkpoint_minutes and settings.checkpoint_minutes * 60,
+            on_lost=settings.on_lost_workspace,
         )
+        self.snapshots = snapshots
         self.handler = RequestHandler(
             executor, self.tasks, self.stream, ledger, ground.table, agent.card, shared.admission
         )

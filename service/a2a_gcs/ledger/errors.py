@@ -5,6 +5,9 @@ from __future__ import annotations
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.layout import TaskRef
 
+START_FROM = "a2a-gcs/startFrom"
+"""Key in a message's metadata: the id of an earlier task of the same context whose workspace to start from."""
+
 
 class Refused(A2AGcsError):
     """A message that the ledger does not accept. Nothing was written for it."""
@@ -41,6 +44,13 @@ class ContextMismatch(Refused):
     def __init__(self, ref: TaskRef) -> None:
         super().__init__(f"task {ref.task_id} belongs to another context than the message names")
         self.ref = ref
+
+
+class StartRefused(Refused):
+    """The message names a task to start from, and that task has nothing to start from here."""
+
+    def __init__(self, task_id: str, why: str) -> None:
+        super().__init__(f"{START_FROM} names task {task_id}, {why}; nothing was started")
 
 
 class TaskEnded(Refused):

@@ -124,6 +124,7 @@ class Heartbeat:
         with contextlib.suppress(Conflict):  # somebody tidied up: the next renewal sees it
             await beat.replace(seen, seen.value.renewed(following, still_open, self._table.roots()))
             self._acknowledged, self._lapsed = sent, False
+            self._table.lease_until(sent + self._lease * 2 / 3)
 
     async def _renew_or_lapse(self, beat: VersionedObject[HeartbeatRecord]) -> bool:
         """Renews in time, or lets the claims lapse. Whether it failed."""

@@ -23,13 +23,15 @@ from a2a_gcs.ledger.errors import (
     ContextMismatch,
     Fenced,
     Repeated,
+    StartRefused,
     TaskEnded,
     TaskMissing,
 )
 from a2a_gcs.ledger.settle import Settler
+from a2a_gcs.ledger.starting import asked_for, start_of
 from a2a_gcs.ledger.state import Free, ResumeFrom, Waits, remember, seen_before, standing
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
-from a2a_gcs.records import TURN_STRIDE, Active, ContextRecord, LastCompleted, Owner, TaskMeta
+from a2a_gcs.records import TURN_STRIDE, Active, ContextRecord, LastCompleted, Owner, Pin, TaskMeta
 from a2a_gcs.task_json import state_name
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 
@@ -83,15 +85,16 @@ class Ledger:
 
         Args:
             ref: The context, and an id that no task has.
-            message: What starts the task.
+            message: What starts the task; its metadata may name an earlier task of the context to start from.
             minted: The context's id is new as well, so there is nothing to read.
 
         Raises:
             ContextBusy: Another task of the context is not terminal.
             Repeated: The message started a task before.
+            StartRefused: It names a task that cannot be started from.
             ActiveTaskUnreadable, Contended, StoreError: Nothing was started.
         """
-        attempt = _Attempt(ref)
+        attempt = _Attempt(ref, asked_for(message))
         give_up_at = boottime() + self._patience
         ledger = self._ledger(ref.context_id)
         try:
@@ -105,6 +108,7 @@ class Ledger:
                 free = await self._free(seen.value)
                 if free is None:
                     continue
+                await self._choose(attempt)
                 if (claim := await self._try_claim(attempt, ledger, seen, free.last, message)) is not None:
                     return claim
             raise Contended(ref)
@@ -119,11 +123,17 @@ class Ledger:
         context_id = attempt.ref.context_id
         fresh = Versioned(ContextRecord(context_id=context_id), 0) if minted else None
         seen = self._known.get(context_id, fresh)
-        if seen is None or seen_before(seen.value, message) is not None:
+        if seen is None or attempt.start_from or seen_before(seen.value, message) is not None:
             return None
         active = self._table.ended(seen.value.active.task_id) if seen.value.active else None
         now = standing(seen.value, active, self._resume_from)
         return await self._try_claim(attempt, ledger, seen, now.last, message) if isinstance(now, Free) else None
+
+    async def _choose(self, attempt: _Attempt) -> None:
+        """Finds the workspace that the message names, once nothing of the context runs any more."""
+        if attempt.start_from:
+            ref = TaskRef(attempt.ref.context_id, attempt.start_from)
+            attempt.start = ref, await start_of(self._store, self._records, ref)
 
     async def _exists(self, ref: TaskRef) -> bool:
         try:
@@ -234,9 +244,12 @@ class Ledger:
 
         Raises:
             TaskMissing, ContextMismatch, TaskEnded: The message cannot be for this task.
+            StartRefused: It names a task to start from.
             ContextBusy: A turn of it is running.
             Contended, StoreError: Nothing was started.
         """
+        if (named := asked_for(message)) is not None:
+            raise StartRefused(named, "but continues a task, which goes on with its own workspace")
         give_up_at = boottime() + self._patience
         while True:
             record = await self._find(task_id)
@@ -367,8 +380,10 @@ class Ledger:
 class _Attempt:
     """A new task on its way to a claim, over any number of tries."""
 
-    def __init__(self, ref: TaskRef) -> None:
+    def __init__(self, ref: TaskRef, start_from: str | None) -> None:
         self.ref = ref
+        self.start_from = start_from
+        self.start: tuple[TaskRef, Pin] | None = None
         self.pointer: ObjectInfo | None = None
         self.ambiguous = False
 
@@ -376,13 +391,14 @@ class _Attempt:
 def _new_claim(attempt: _Attempt, owner: Owner, ledger: Versioned[ContextRecord], last: LastCompleted | None) -> Claim:
     ref = attempt.ref
     fresh = TaskRecord(ref, Task(id=ref.task_id, context_id=ref.context_id), TaskMeta(owner=str(owner), turn=1), 0, {})
+    base = attempt.start or ((TaskRef(ref.context_id, last.task_id), last.pin) if last else None)
     return Claim(
         ref=ref,
         owner=owner,
         turn=1,
         record=fresh,
-        base=last.pin if last else None,
-        base_ref=TaskRef(ref.context_id, last.task_id) if last else None,
+        base=base[1] if base else None,
+        base_ref=base[0] if base else None,
         ledger=ledger,
         pointer=attempt.pointer,
     )

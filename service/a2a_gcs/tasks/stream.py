@@ -31,6 +31,9 @@ log = structlog.get_logger(__name__)
 _BUFFER = 4096
 """Events that a subscriber may lag behind; one that lags further goes on from the journal."""
 
+_BUFFER_BYTES = 1024**2
+"""Bytes of such events."""
+
 _JUDGE_EVERY_SECONDS = 5.0
 
 
@@ -50,15 +53,17 @@ class _Tap:
 
     def __init__(self) -> None:
         self._events: deque[VersionedEvent] = deque()
+        self._bytes = 0
         self._news = asyncio.Event()
         self.lost = False
 
     def offer(self, event: VersionedEvent) -> None:
-        if len(self._events) >= _BUFFER:
+        if len(self._events) >= _BUFFER or self._bytes > _BUFFER_BYTES:
             self.lost = True
             self._events.clear()
         if not self.lost:
             self._events.append(event)
+            self._bytes += event.event.ByteSize()
         self._news.set()
 
     def take(self, turn: int) -> VersionedEvent | None:
@@ -68,6 +73,7 @@ class _Tap:
             if of > turn:
                 return None
             event = self._events.popleft()
+            self._bytes -= event.event.ByteSize()
             if of == turn:
                 return event
         return None

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+import google_crc32c
 from isal import igzip, igzip_lib, isal_zlib
 
 from a2a_gcs.workspaces.bridge import CHUNK
 from a2a_gcs.workspaces.errors import SnapshotCorrupt, UnsafeArchive
+from a2a_gcs.workspaces.index import GZIP, LEVEL
 from a2a_gcs.workspaces.limits import Meter
+from a2a_gcs.workspaces.manifest import Part
 from a2a_gcs.workspaces.members import BLOCK, Member, decode, encode, padding, parse_block, parse_records
 
-_LEVEL = 1
-_GZIP = 31  # window bits that ask for a gzip header; python-isal writes no time and no name into it
 _RECORD = 20 * BLOCK
 _MAX_EXTENDED = 1 << 20  # a PAX header holds two paths and some numbers
 _MAX_EXTENSIONS = 4  # extended headers before one member
 _ZERO_BLOCK = bytes(BLOCK)
-_UNDECODABLE: tuple[type[Exception], ...] = (EOFError, igzip.BadGzipFile, igzip_lib.IsalError, zlib.error)  # type: ignore[assignment]  # isal's stub is wrong
+UNDECODABLE: tuple[type[Exception], ...] = (EOFError, igzip.BadGzipFile, igzip_lib.IsalError, zlib.error)  # type: ignore[assignment]  # isal's stub is wrong
 
 
 class TarGzWriter:
@@ -32,7 +34,7 @@ class TarGzWriter:
     def __init__(self, sink: Callable[[bytes], None], meter: Meter) -> None:
         self._sink = sink
         self._meter = meter
-        self._gzip = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
+        self._gzip = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP)
         self._plain = bytearray()
         self._packed = bytearray()
         self.unpacked = 0
@@ -76,18 +78,110 @@ class TarGzWriter:
         self._packed.clear()
 
 
-class TarGzReader:
-    """Reads a tar.gz of one or more gzip members and refuses whatever is not a whole one.
+class PartWriter:
+    """Writes a tar as gzip members of their own, each handed to `sink` with its name as soon as it is cut.
 
-    Iterate over the members, and read the content of each file with `content` before the next.
-    `taken` tells how many packed bytes were read so far.
+    A file over `size` bytes is cut off from what is before and after it, after its header, and after every
+    `size` bytes: what is appended to it, or changed in place, leaves most of its parts as they were.
+
+    Attributes:
+        parts: All so far, also those that were kept.
     """
 
-    def __init__(self, source: io.RawIOBase, taken: Callable[[], int], meter: Meter) -> None:
-        self._gzip = igzip.IGzipFile(fileobj=source, mode="rb")  # type: ignore[no-untyped-call]
+    def __init__(self, size: int, sink: Callable[[Part, bytes], None], meter: Meter) -> None:
+        self._size = size
+        self._sink = sink
+        self._meter = meter
+        self._large = False
+        self._total = 0
+        self._total_packed = 0
+        self._fresh()
+        self.parts: list[Part] = []
+
+    def member(self, member: Member) -> None:
+        self._large = member.size > self._size
+        if self._large:
+            self.cut()
+        self._write(encode(member))
+        if self._large:
+            self.cut()
+
+    def content(self, data: bytes) -> None:
+        start = 0
+        while start < len(data):
+            left = self._size - self._unpacked if self._large else CHUNK
+            run = data[start : start + min(left, CHUNK)]
+            self._write(run)
+            start += len(run)
+            if len(run) == left and self._large:
+                self.cut()
+
+    def end_of_file(self, size: int) -> None:
+        self._write(bytes(padding(size)))
+        if self._large:
+            self.cut()
+
+    def cut(self) -> None:
+        """Ends a part, if there is anything in it."""
+        if not self._unpacked:
+            return
+        self._compress()
+        self._packed += self._gzip.flush()
+        data = bytes(self._packed)
+        name = hashlib.sha256(data).hexdigest()
+        part = Part(name, len(data), self._unpacked, google_crc32c.value(data))
+        self._fresh()
+        self._count([part])
+        self._sink(part, data)
+
+    def keep(self, parts: Sequence[Part]) -> None:
+        """Puts parts here that are there already."""
+        self._total += sum(part.unpacked for part in parts)
+        self._count(parts)
+
+    def _count(self, parts: Sequence[Part]) -> None:
+        self.parts += parts
+        self._total_packed += sum(part.packed for part in parts)
+        self._meter.stream(self._total, self._total_packed)
+
+    def _fresh(self) -> None:
+        self._gzip = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP)
+        self._plain = bytearray()
+        self._packed = bytearray()
+        self._unpacked = 0
+
+    def _write(self, data: bytes) -> None:
+        self._plain += data
+        self._unpacked += len(data)
+        self._total += len(data)
+        if len(self._plain) >= CHUNK:
+            self._compress()
+
+    def _compress(self) -> None:
+        self._packed += self._gzip.compress(self._plain)
+        self._plain.clear()
+
+
+class TarReader:
+    """Reads a tar and refuses whatever is not a whole one.
+
+    Iterate over the members, and read the content of each file with `content` before the next.
+
+    Args:
+        read: Gives at most so many bytes of the tar, and none only at its end.
+        taken: Tells how many packed bytes were read so far.
+        meter: Of limits.
+
+    Attributes:
+        start: Where the member that was read last begins in the tar, in bytes; at the end, where its end marker does.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], taken: Callable[[], int], meter: Meter) -> None:
+        self._source = read
         self._taken = taken
         self._meter = meter
         self._unpacked = 0
+        self.start = 0
 
     def __iter__(self) -> Iterator[Member]:
         while (member := self._next()) is not None:
@@ -106,6 +200,7 @@ class TarGzReader:
 
     def _next(self) -> Member | None:
         records: dict[bytes, bytes] = {}
+        self.start = self._unpacked
         for _ in range(_MAX_EXTENSIONS + 1):
             block = self._exactly(BLOCK)
             if block == _ZERO_BLOCK and not records:
@@ -150,10 +245,22 @@ class TarGzReader:
                 raise SnapshotCorrupt("the archive goes on after its end marker")
 
     def _read(self, size: int) -> bytes:
-        try:
-            data: bytes = self._gzip.read(size) if size else b""
-        except _UNDECODABLE as error:
-            raise SnapshotCorrupt(f"the archive cannot be unpacked: {error}") from error
+        data = self._source(size) if size else b""
         self._unpacked += len(data)
         self._meter.stream(self._unpacked, self._taken())
+        return data
+
+
+class TarGzReader(TarReader):
+    """Reads a tar.gz of one or more gzip members; refuses also what cannot be decompressed."""
+
+    def __init__(self, source: io.RawIOBase, taken: Callable[[], int], meter: Meter) -> None:
+        super().__init__(self._decompress, taken, meter)
+        self._gzip = igzip.IGzipFile(fileobj=source, mode="rb")  # type: ignore[no-untyped-call]
+
+    def _decompress(self, size: int) -> bytes:
+        try:
+            data: bytes = self._gzip.read(size)
+        except UNDECODABLE as error:
+            raise SnapshotCorrupt(f"the archive cannot be unpacked: {error}") from error
         return data

@@ -11,13 +11,14 @@ import contextlib
 import io
 import queue
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from a2a_gcs.objectstore.rules import Crc32c
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 CHUNK = 512 << 10
 """Bytes per chunk handed over, about."""
@@ -64,6 +65,17 @@ async def outlast(future: asyncio.Future[T]) -> None:
         raise cancelled
 
 
+async def together(*work: Coroutine[object, object, T]) -> list[T]:
+    """Runs coroutines at once; the first failure ends the others before it is raised."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def _post(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
     try:
         loop.call_soon_threadsafe(function, *arguments)
@@ -71,16 +83,16 @@ def _post(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *argum
         raise Stopped from error
 
 
-class Outflow:
-    """Chunks from a thread to a coroutine; `write` waits while the coroutine is behind."""
+class Outflow(Generic[C]):
+    """Chunks from a thread to a coroutine; `write` waits while the coroutine is `depth` chunks behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = _DEPTH) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._slots = threading.Semaphore(_DEPTH)
+        self._queue: asyncio.Queue[C | None] = asyncio.Queue()
+        self._slots = threading.Semaphore(depth)
         self._stopped = False
 
-    def write(self, chunk: bytes) -> None:
+    def write(self, chunk: C) -> None:
         """Called in the thread. Raises Stopped."""
         self._slots.acquire()
         self.check()
@@ -96,7 +108,7 @@ class Outflow:
         self._stopped = True
         self._slots.release()
 
-    async def chunks(self, worker: asyncio.Future[T]) -> AsyncGenerator[bytes, None]:
+    async def chunks(self, worker: asyncio.Future[T]) -> AsyncGenerator[C, None]:
         """Everything written until `worker` is done; raises what it raised."""
         worker.add_done_callback(lambda _: self._queue.put_nowait(None))
         while (chunk := await self._queue.get()) is not None:

@@ -67,6 +67,10 @@ class Ignore:
         return self._own.match_file(_subject(path, directory=directory))
 
 
+NOTHING = Ignore(GitIgnoreSpec([]), GitIgnoreSpec([]))
+"""Leaves nothing out."""
+
+
 def patterns(lines: Sequence[str]) -> GitIgnoreSpec:
     """Compiles the patterns of a setting. Raises ConfigError."""
     try:

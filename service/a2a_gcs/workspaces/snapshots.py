@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from a2a_gcs.errors import Conflict, NotFound, StoreError, Throttled, Unavailable
-from a2a_gcs.objectstore.port import IF_ABSENT, WRITE_ID, IfVersion, Mode, ObjectInfo, ObjectStore
+from a2a_gcs.errors import Conflict, NotFound, Throttled, Unavailable
+from a2a_gcs.layout import TaskRef
+from a2a_gcs.objectstore.port import ObjectStore
 from a2a_gcs.records import Pin
 from a2a_gcs.workspaces.beneath import names_of, open_root
-from a2a_gcs.workspaces.bridge import Inflow, Outflow, in_thread, outlast
-from a2a_gcs.workspaces.errors import SnapshotCorrupt, SnapshotMissing, SnapshotUnstable, WorkspaceError
+from a2a_gcs.workspaces.bridge import in_thread, outlast
+from a2a_gcs.workspaces.cutting import MIN_PART
+from a2a_gcs.workspaces.download import Download, PartsUnusable
+from a2a_gcs.workspaces.earlier import completed
+from a2a_gcs.workspaces.errors import SnapshotUnstable, WorkspaceError
 from a2a_gcs.workspaces.ignore import CREDENTIALS, patterns
+from a2a_gcs.workspaces.joining import Joiner
 from a2a_gcs.workspaces.limits import Limits
+from a2a_gcs.workspaces.manifest import Baseline
 from a2a_gcs.workspaces.pack import Changed
 from a2a_gcs.workspaces.removal import empty
-from a2a_gcs.workspaces.saving import Packed, pack
-from a2a_gcs.workspaces.unpack import Unpacked, unpack
+from a2a_gcs.workspaces.saving import Reading
+from a2a_gcs.workspaces.upload import OWNER, Again, Stored, Upload
 
-CONTENT_TYPE = "application/gzip"
+WHOLE = 8 << 20
+"""Bytes of content up to which a snapshot is one upload; larger ones are joined from parts (decision 0004)."""
 _TRIES = 4
 
 
@@ -36,13 +42,17 @@ class Saved:
         pin: The archive by the bytes that were written.
         entries: Files, directories and links in it.
         size: Bytes of the archive.
+        sent: Bytes that were uploaded for it, in all tries.
         notes: What was left out or changed on the way, for people; at most about a hundred lines.
+        baseline: What the next save of the directory can build on.
     """
 
     pin: Pin
     entries: int
     size: int
+    sent: int
     notes: Sequence[str]
+    baseline: Baseline = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +62,22 @@ class Restored:
     Attributes:
         entries: Files, directories and links made.
         size: Bytes of the archive.
+        baseline: What the next save of the directory can build on.
     """
 
     entries: int
     size: int
+    baseline: Baseline = field(repr=False)
 
 
 class Snapshots:
-    """Whole archives: every save uploads everything, every restore downloads everything.
+    """Archives of directories, one object each.
+
+    Small ones are one upload. Larger ones are joined by the store from parts that hold a run of entries
+    each, and of these only what is new is uploaded; an unchanged directory is a copy on the store's side.
 
     Safe to use from many coroutines of one event loop; each call has a thread of its own
-    and holds a few MiB, whatever the size of the workspace.
+    and holds some tens of MiB at most, whatever the size of the workspace.
     """
 
     def __init__(
@@ -71,6 +86,8 @@ class Snapshots:
         *,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         ignore: Sequence[str] = CREDENTIALS,
+        whole: int = WHOLE,
+        smallest_part: int = MIN_PART,
         pause: float = 1.0,
     ) -> None:
         """Prepares; nothing is read yet.
@@ -80,23 +97,38 @@ class Snapshots:
             limits: Of a workspace, in both directions.
             ignore: Patterns in the syntax of .gitignore that never enter a snapshot; a
                 workspace adds its own in `.a2aignore`.
+            whole: Bytes of content up to which a snapshot is one upload.
+            smallest_part: Bytes of content that parts are cut for at least.
             pause: Seconds before the first retry; each further one waits twice as long.
 
         Raises:
             ConfigError: A pattern is none.
         """
         self._store = store
-        self._limits = limits
+        self.limits = limits
         self._ignore = patterns(ignore)
+        self._whole = whole
+        self._smallest_part = smallest_part
         self._pause = pause
+        self._joiner = Joiner(store)
 
-    async def save(self, directory: Path, key: str, *, replaces: int) -> Saved:
+    async def save(
+        self, directory: Path, key: str, *, replaces: int, base: Baseline | None = None, owner: str = ""
+    ) -> Saved:
         """Writes `directory` to `key` if that is at generation `replaces` (0: there is none).
 
-        Equal trees give equal bytes. The archive becomes visible as a whole or not at all,
+        Equal trees give equal bytes, whatever `base` is. The archive becomes visible as a whole or not at all,
         also when this is cancelled, which ends the reading of files before it returns.
         Repeated by itself when files change underneath, when the store is throttled or
         unavailable, and to find out whether a lost answer was a success.
+
+        Args:
+            directory: What to save.
+            key: Key of a workspace.tar.gz.
+            replaces: The generation known at the claim (rule *wscas*).
+            base: What an earlier save or restore of this very directory told: only what has changed since is uploaded.
+            owner: The claim that saves. A later generation that the same claim wrote may be replaced too: a save of
+                it whose answer was lost, or that was cancelled, is no other writer.
 
         Raises:
             Conflict: Somebody else wrote `key`; the object there was not touched.
@@ -105,19 +137,44 @@ class Snapshots:
             WorkspaceError: A file cannot be read, or the directory is gone.
             StoreError: The store failed, in every try. If `ambiguous`, the archive may have been written.
         """
-        upload = _Upload(self._store, key, IfVersion(replaces) if replaces else IF_ABSENT)
+        upload = Upload(
+            self._store,
+            key,
+            self._joiner,
+            replaces=replaces,
+            base=base,
+            owner=owner or uuid.uuid4().hex,
+            whole=self._whole,
+            smallest=self._smallest_part,
+        )
         for attempt in range(_TRIES):
             last = attempt == _TRIES - 1
             try:
-                return await upload.run(partial(pack, directory, self._limits, self._ignore))
+                stored = await self._try(upload, directory)
             except Changed as change:
                 if last:
                     raise SnapshotUnstable(change.path, change.reason) from change
+            except Again as again:
+                if last:
+                    raise again.__cause__ or Conflict(key) from again
+                continue
             except (Throttled, Unavailable):
                 if last:
                     raise
+            else:
+                known = stored.baseline
+                return Saved(known.pin, len(known.stamps), known.size, upload.sent, stored.notes, known)
             await asyncio.sleep(self._pause * 2**attempt)
         raise AssertionError
+
+    async def _try(self, upload: Upload, directory: Path) -> Stored:
+        reading = Reading(directory, self.limits, self._ignore)
+        try:
+            return await upload.run(reading)
+        finally:
+            closed = in_thread(reading.close)
+            await outlast(closed)
+            closed.result()
 
     async def restore(self, key: str, pin: Pin, directory: Path) -> Restored:
         """Unpacks the pinned archive into `directory`, which must exist and be empty.
@@ -136,116 +193,49 @@ class Snapshots:
         try:
             if names_of(root):
                 raise WorkspaceError(f"the workspace directory {directory.name!r} is not empty")
-            download = _Download(self._store, key, pin, self._limits)
             try:
-                unpacked = await download.run(root)
+                known = await self._fetch(key, pin, root)
             except BaseException:
-                emptied = in_thread(partial(empty, root))
-                await outlast(emptied)
-                emptied.result()
+                await _emptied(root)
                 raise
         finally:
             os.close(root)
-        return Restored(unpacked.entries, unpacked.packed)
+        return Restored(len(known.stamps), known.size, known)
 
+    async def stored(self, key: str, owner: str) -> Pin | None:
+        """The archive as a claim has left it, whatever it was told of its saves; None if it wrote none.
 
-class _Upload:
-    """The tries of one save; all carry one write id, so that each can recognise what an earlier one did."""
-
-    def __init__(self, store: ObjectStore, key: str, mode: Mode) -> None:
-        self._store = store
-        self._key = key
-        self._mode = mode
-        self._write_id = uuid.uuid4().hex
-        self._ambiguous = False
-
-    async def run(self, work: Callable[[Outflow], Packed]) -> Saved:
-        outflow = Outflow()
-        worker = in_thread(partial(work, outflow))
+        Raises:
+            StoreError: The store failed.
+        """
         try:
-            async with contextlib.aclosing(outflow.chunks(worker)) as chunks:
-                info = await self._put(chunks)
-            packed = worker.result()
-        finally:
-            outflow.stop()
-            await outlast(worker)
-        return Saved(Pin(info.version, info.crc32c), packed.entries, info.size, packed.notes)
-
-    async def _put(self, chunks: AsyncIterator[bytes]) -> ObjectInfo:
-        metadata = {WRITE_ID: self._write_id}
-        try:
-            return await self._store.put_stream(
-                self._key, chunks, self._mode, metadata=metadata, content_type=CONTENT_TYPE
-            )
-        except (Conflict, Unavailable) as error:
-            self._ambiguous |= error.ambiguous
-            if self._ambiguous and (info := await self._written()) is not None:
-                return info
-            raise
-
-    async def _written(self) -> ObjectInfo | None:
-        """The object, if it is one of ours after all (DESIGN 3, ambiguous writes)."""
-        try:
-            info = await self._store.head(self._key)
+            info = await self._store.head(key)
         except NotFound:
             return None
-        return info if info.metadata.get(WRITE_ID) == self._write_id else None
+        return Pin(info.version, info.crc32c) if info.metadata.get(OWNER) == owner else None
 
+    async def completed(self, context_id: str) -> list[tuple[TaskRef, Pin]]:
+        """The snapshots of a context's completed tasks, the newest first. Raises StoreError."""
+        return await completed(self._store, context_id)
 
-class _Download:
-    """One restore: the object's bytes through a thread into an open directory."""
+    async def check(self, key: str, pin: Pin) -> None:
+        """Makes sure that the pinned archive is there. Raises SnapshotMissing, StoreError."""
+        await Download(self._store, key, pin, self.limits).find()
 
-    def __init__(self, store: ObjectStore, key: str, pin: Pin, limits: Limits) -> None:
-        self._store = store
-        self._key = key
-        self._pin = pin
-        self._limits = limits
-        self._inflow = Inflow()
-
-    async def run(self, root: int) -> Unpacked:
-        worker = in_thread(partial(unpack, root, self._inflow, self._limits))
+    async def _fetch(self, key: str, pin: Pin, root: int) -> Baseline:
+        info = await Download(self._store, key, pin, self.limits).find()
         try:
-            await self._feed(worker)
-            await asyncio.wait([worker])
-            unpacked = worker.result()
-        except NotFound as error:
-            raise SnapshotMissing(self._key, f"there is no generation {self._pin.generation}") from error
-        except (WorkspaceError, Unavailable) as error:
-            diagnosis = await self._diagnosis(error)
-            if diagnosis is error:
-                raise
-            raise diagnosis from error
-        finally:
-            self._inflow.stop()
-            await outlast(worker)
-        if self._inflow.crc32c != self._pin.crc32c:
-            raise await self._diagnosis(self._mismatch())
-        return unpacked
+            return await Download(self._store, key, pin, self.limits).parts(root, info)
+        except PartsUnusable:
+            await _emptied(root)
+        return await Download(self._store, key, pin, self.limits).whole(root, info)
 
-    async def _feed(self, worker: asyncio.Future[Unpacked]) -> None:
-        chunks = self._store.stream(self._key, version=self._pin.generation)
-        try:
-            await self._inflow.feed(chunks, worker)
-        finally:
-            if isinstance(chunks, AsyncGenerator):
-                await chunks.aclose()
+    async def close(self) -> None:
+        """Waits for what goes on behind the answers."""
+        await self._joiner.close()
 
-    async def _diagnosis(self, error: WorkspaceError | Unavailable) -> Exception:
-        """Tells an archive that is another one from one that is damaged, at the price of a HEAD."""
-        try:
-            info = await self._store.head(self._key)
-        except NotFound:
-            return SnapshotMissing(self._key, "it was deleted meanwhile")
-        except StoreError:
-            return error
-        if info.version != self._pin.generation:
-            return SnapshotMissing(self._key, f"its generation is {info.version}, not {self._pin.generation}")
-        if info.crc32c != self._pin.crc32c:
-            return SnapshotMissing(self._key, f"its crc32c is {info.crc32c}, not {self._pin.crc32c}")
-        if isinstance(error, Unavailable) and self._inflow.fed == info.size:
-            return self._mismatch() if self._inflow.crc32c != self._pin.crc32c else error
-        return error
 
-    def _mismatch(self) -> SnapshotCorrupt:
-        mine = self._inflow.crc32c
-        return SnapshotCorrupt(f"the bytes of {self._key!r} have the crc32c {mine}, not {self._pin.crc32c}")
+async def _emptied(root: int) -> None:
+    emptied = in_thread(partial(empty, root))
+    await outlast(emptied)
+    emptied.result()

@@ -9,16 +9,21 @@ Links keep their text, wherever it points.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from a2a_gcs.workspaces.archive import TarGzReader
+from a2a_gcs.workspaces.archive import TarGzReader, TarReader
 from a2a_gcs.workspaces.beneath import Beneath
-from a2a_gcs.workspaces.bridge import Inflow
+from a2a_gcs.workspaces.bridge import CHUNK, Inflow
 from a2a_gcs.workspaces.errors import UnsafeArchive, WorkspaceError, shown
 from a2a_gcs.workspaces.limits import Limits, Meter
+from a2a_gcs.workspaces.manifest import young
 from a2a_gcs.workspaces.members import Kind, Member
+from a2a_gcs.workspaces.scanner import Tree, survey
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _IMPLICIT = 0o755  # a directory that is named only as a parent
@@ -34,22 +39,49 @@ _UNSAFE = {
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """What came out: entries made, and bytes of the archive read."""
+    """What came out.
+
+    Attributes:
+        entries: Files, directories and links made.
+        tree: The directory as it is now.
+        recent: Entries too young to be recognised by their stamps.
+        places: Where in the tar each member begins, in the archive's order.
+        end: Where the end marker does.
+    """
 
     entries: int
-    packed: int
+    tree: Tree
+    recent: frozenset[bytes]
+    places: Sequence[tuple[bytes, int]]
+    end: int
 
 
 def unpack(root: int, inflow: Inflow, limits: Limits) -> Unpacked:
-    """Unpacks everything that flows in; runs in a thread.
+    """Unpacks a tar.gz that flows in; runs in a thread.
 
     Raises:
         SnapshotCorrupt, UnsafeArchive, WorkspaceTooLarge, WorkspaceError: As Snapshots.restore.
         Stopped: Nobody wants it any more.
     """
     meter = Meter(limits)
-    Extractor(root, meter).run(TarGzReader(inflow, lambda: inflow.taken, meter))
-    return Unpacked(meter.entries, inflow.taken)
+    return _unpack(root, TarGzReader(inflow, lambda: inflow.taken, meter), meter, limits)
+
+
+def unpack_plain(root: int, inflow: Inflow, limits: Limits, packed: int) -> Unpacked:
+    """The same for the tar of an archive that has `packed` bytes."""
+    meter = Meter(limits)
+    return _unpack(root, TarReader(io.BufferedReader(inflow, CHUNK).read, lambda: packed, meter), meter, limits)
+
+
+def _unpack(root: int, reader: TarReader, meter: Meter, limits: Limits) -> Unpacked:
+    extractor = Extractor(root, meter)
+    extractor.run(reader)
+    now = time.time_ns()
+    tree = survey(root, limits)
+    recent = frozenset(
+        entry.path for entry in tree.entries if young(entry.stamp.ctime, now) and not stat.S_ISDIR(entry.stamp.mode)
+    )
+    return Unpacked(meter.entries, tree, recent, extractor.places, reader.start)
 
 
 class Extractor:
@@ -60,20 +92,22 @@ class Extractor:
         self._targets = Beneath(root)
         self._meter = meter
         self._directories: dict[bytes, Member | None] = {}
+        self.places: list[tuple[bytes, int]] = []
 
-    def run(self, reader: TarGzReader) -> None:
+    def run(self, reader: TarReader) -> None:
         """Makes all members. On any error part of them is left; emptying the directory is the caller's."""
         with self._beneath, self._targets:
             for member in reader:
                 self._meter.entry(member.path)
                 self._meter.file(member.path, member.size)
+                self.places.append((member.path, reader.start))
                 try:
                     self._make(member, reader)
                 except OSError as error:
                     raise _refusal(member, error) from error
             self._finish_directories()
 
-    def _make(self, member: Member, reader: TarGzReader) -> None:
+    def _make(self, member: Member, reader: TarReader) -> None:
         if member.kind is Kind.DIRECTORY:
             self._directory(member)
             return
@@ -134,7 +168,7 @@ class Extractor:
                 os.utime(fd, ns=(member.mtime, member.mtime))
 
 
-def _file(member: Member, name: bytes, parent: int, reader: TarGzReader) -> None:
+def _file(member: Member, name: bytes, parent: int, reader: TarReader) -> None:
     fd = os.open(name, _CREATE, 0o600, dir_fd=parent)
     try:
         for data in reader.content(member):

@@ -15,6 +15,7 @@ from a2a_gcs.objectstore import LocalStore, MemoryStore
 from a2a_gcs.records import HeartbeatRecord
 from tests.support.faulty_store import FaultyStore
 from tests.support.hosts import Clock, Host, ref
+from tests.support.waiting import until
 
 KEY = heartbeat_key("a")
 LEASE = 0.3  # of a heartbeat on the test's own loop: it is renewed every 0.1 s
@@ -61,8 +62,9 @@ async def test_it_is_durable_before_start_returns(host, store):
     assert not starting.done()
     gate.release()
     await starting
-    assert (await stored(store)).lease_seconds == LEASE
+    record = await stored(store)
     await heartbeat.stop()
+    assert record.lease_seconds == LEASE
 
 
 @pytest.mark.parametrize("own_thread", [True, False])
@@ -111,8 +113,9 @@ async def test_the_lease_runs_from_the_send(host, store):
     clock.now += 0.05
     gate.release()
     await starting
-    assert heartbeat.age == pytest.approx(0.05)
+    age = heartbeat.age
     await heartbeat.stop()
+    assert age == pytest.approx(0.05)
 
 
 async def lapsed(claim):
@@ -212,6 +215,39 @@ async def test_a_blocked_loop_loses_no_claim(tmp_path):
     await heartbeat.stop()
     await judge()
     assert verdicts == [False, True]
+    await mine.bucket.close()
+
+
+async def test_a_suspended_host_disowns_its_claims_also_while_its_loop_is_blocked(tmp_path):
+    """The heartbeat that is renewed after a suspension lists none of them, though their agents cannot be stopped."""
+    clock = Clock()
+    mine = Host(LocalStore(tmp_path), "a")
+    heartbeat = Heartbeat(lambda: LocalStore(tmp_path), mine.table, lease=3.0, clock=clock)
+    await heartbeat.start()
+    claim = await mine.start()
+    found = []
+
+    async def renewed_with(next_number):
+        async with LocalStore(tmp_path) as store:
+            await until(lambda: is_renewed(store, next_number), seconds=10)
+
+    async def is_renewed(store, next_number):
+        found.append(await stored(store))
+        return found[-1].next >= next_number
+
+    listed = threading.Thread(target=lambda: asyncio.run(renewed_with(claim.owner.n + 1)))
+    listed.start()
+    listed.join()
+    assert found[-1].open == (claim.owner.n,)
+    clock.now += 2.0
+    mine.table.allot(ref("c", "later"))
+    again = threading.Thread(target=lambda: asyncio.run(renewed_with(claim.owner.n + 2)))
+    again.start()
+    again.join()
+    assert found[-1].open == ()
+    assert claim.held
+    assert await lapsed(claim) is End.LAPSED
+    await heartbeat.stop()
     await mine.bucket.close()
 
 

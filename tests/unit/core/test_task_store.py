@@ -69,6 +69,8 @@ async def test_a_save_is_of_the_moment_it_was_called(bucket):
         await saving
         stored = await a.record(claim.ref.task_id)
         assert (stored.task.status.state, names(stored.task)) == (AUTH_REQUIRED, [])
+        shown = await a.tasks.read(claim.ref.task_id)
+        assert (shown.task.status.state, names(shown.task)) == (AUTH_REQUIRED, [])
 
 
 async def test_what_is_read_is_the_readers_own(bucket):

@@ -43,7 +43,8 @@ class Watched(MemoryStore):
 
 
 def quick(store, **settings) -> Snapshots:
-    return Snapshots(store, pause=0.001, **settings)
+    """Saves everything as one upload, however large; parts have tests of their own."""
+    return Snapshots(store, pause=0.001, **{"whole": 1 << 40, **settings})
 
 
 def working() -> list[threading.Thread]:

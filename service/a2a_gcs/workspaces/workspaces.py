@@ -1,0 +1,137 @@
+"""A turn's directory from its beginning to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from a2a_gcs.layout import TaskRef, workspace_key
+from a2a_gcs.records import Pin
+from a2a_gcs.workspaces.bridge import in_thread
+from a2a_gcs.workspaces.errors import WorkspaceError
+from a2a_gcs.workspaces.manifest import Baseline
+from a2a_gcs.workspaces.snapshots import Saved, Snapshots
+from a2a_gcs.workspaces.warm import Warm, WarmDirs, verified
+from a2a_gcs.workspaces.workdir import WorkDirs
+
+log = structlog.get_logger(__name__)
+
+
+class Workspaces:
+    """Makes the directories of turns over one root of one store.
+
+    Args:
+        snapshots: Of that root.
+        workdirs: Where directories are made; may be shared with other roots.
+        warm: Keeps directories for the next turn; shared with the other roots of the same workdirs.
+        root: Tells this root's archives from those of other roots.
+    """
+
+    def __init__(
+        self, snapshots: Snapshots, workdirs: WorkDirs, warm: WarmDirs | None = None, *, root: str = ""
+    ) -> None:
+        self.snapshots = snapshots
+        self._workdirs = workdirs
+        self._warm = warm or WarmDirs(0)
+        self._root = root
+
+    def create(self, ref: TaskRef) -> Workspace:
+        """A new, empty directory. Raises WorkspaceError."""
+        return Workspace(self, ref, self._workdirs.create(ref.context_id, ref.task_id))
+
+    async def take(self, key: str, pin: Pin, path: Path) -> Baseline | None:
+        """Moves a directory that still holds the pinned tree to `path`, which must be empty.
+
+        The archive is looked for all the same: one that is gone is told, on every host alike.
+
+        Raises:
+            SnapshotMissing: It is gone, or is another one.
+            StoreError: The store failed.
+        """
+        warm = self._warm.take(self._root, key, pin)
+        if warm is None:
+            return None
+        checking = in_thread(partial(verified, warm, self.snapshots.limits))
+        try:
+            await self.snapshots.check(key, pin)
+            await asyncio.wait([checking])
+            known = checking.result()
+            if known is not None:
+                warm.path.rename(path)
+                return known
+        except BaseException:
+            await asyncio.wait([checking])
+            await self.discard(warm.path)
+            raise
+        log.info("workspace.touched_meanwhile", key=key)
+        await self.discard(warm.path)
+        return None
+
+    async def keep(self, path: Path, known: Baseline) -> None:
+        """Keeps a directory whose turn has ended well."""
+        for dropped in self._warm.keep(self._root, Warm(path, known)):
+            await self.discard(dropped)
+
+    async def discard(self, path: Path) -> None:
+        """Removes a directory; one that cannot be removed now goes when this process does."""
+        try:
+            await asyncio.shield(self._workdirs.discard(path))
+        except WorkspaceError as e:
+            log.error("workspace.not_discarded", error=str(e))  # noqa: TRY400
+
+
+class Workspace:
+    """One turn's directory.
+
+    Attributes:
+        path: Where it is.
+        known: What an archive has of it; None until one was restored or saved.
+        settled: The turn ended in a state that the next one may go on from.
+    """
+
+    def __init__(self, workspaces: Workspaces, ref: TaskRef, path: Path) -> None:
+        self._workspaces = workspaces
+        self._ref = ref
+        self._key = workspace_key(ref)
+        self._last: Pin | None = None
+        self.path = path
+        self.known: Baseline | None = None
+        self.settled = False
+
+    async def earlier(self) -> list[tuple[TaskRef, Pin]]:
+        """The snapshots of the context's completed tasks, the newest first. Raises StoreError."""
+        return await self._workspaces.snapshots.completed(self._ref.context_id)
+
+    async def stored(self, owner: str) -> Pin | None:
+        """The task's archive as this claim has left it, whatever became of its saves; None if it wrote none.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        return await self._workspaces.snapshots.stored(self._key, owner)
+
+    async def restore(self, source: TaskRef, pin: Pin) -> None:
+        """Fills the empty directory with what another task left, or this one did. Raises as Snapshots.restore."""
+        key = workspace_key(source)
+        self.known = await self._workspaces.take(key, pin, self.path)
+        if self.known is None:
+            restored = await self._workspaces.snapshots.restore(key, pin, self.path)
+            self.known = restored.baseline
+
+    async def save(self, *, replaces: int, owner: str) -> Saved:
+        """Stores the directory as the task's own archive. Raises as Snapshots.save."""
+        saved = await self._workspaces.snapshots.save(
+            self.path, self._key, replaces=replaces, base=self.known, owner=owner
+        )
+        self.known, self._last = saved.baseline, saved.pin
+        return saved
+
+    async def close(self, *, keep: Pin | None = None) -> None:
+        """Gives the directory up; with `keep`, it may serve a turn that starts from this pin."""
+        if keep is not None and self.known is not None and keep == self._last:
+            await self._workspaces.keep(self.path, self.known)
+        else:
+            await self._workspaces.discard(self.path)

@@ -1,0 +1,335 @@
+"""The faults of a2a-sdk 1.3.0 that the host works around, each through HTTP; see `a2a_gcs.host.sdk_faults`.
+
+The tests named `..._alone_...` show that the SDK still has the fault: when one
+of them fails, its work-around can go.
+"""
+
+import json
+
+import httpx
+import pytest
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
+from a2a.server.tasks import InMemoryTaskStore
+from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentExtension
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from a2a_gcs.executors.demo import DemoAgent
+from a2a_gcs.host.sdk_faults import rest_routes
+from a2a_gcs.objectstore.memory import MemoryStore
+from tests.support.a2a_grpc import GRPC_10, GRPC_BINDINGS, GrpcClient
+from tests.support.a2a_http import BINDINGS, JSONRPC_10, REST_10, A2AClient, Refused
+from tests.support.host_thread import serve_in_thread
+
+EXTENSION = "https://extensions.example/receipts/v1"
+V10 = {"A2A-Version": "1.0"}
+
+
+class Demanding(DemoAgent):
+    card = AgentCard(
+        name="demanding",
+        capabilities=AgentCapabilities(extensions=[AgentExtension(uri=EXTENSION, required=True)]),
+    )
+
+
+@pytest.fixture
+def http(memory_host, connect):
+    """A2A 0.3, as no version is named."""
+    return connect(memory_host, "rest-0.3").http
+
+
+@pytest.fixture
+async def sdk():
+    """The SDK's routes as they come."""
+    handler = DefaultRequestHandler(DemoAgent(), InMemoryTaskStore(), AgentCard(name="bare"))
+    routes = create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True)
+    app = Starlette(routes=[*routes, *create_rest_routes(handler, enable_v0_3_compat=True)])
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://sdk") as client:
+        yield client
+
+
+def rpc(method, params, request_id=1):
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+async def code(http, body, **options):
+    content = body if isinstance(body, bytes | str) else json.dumps(body)
+    response = await http.post("/", content=content, **options)
+    assert response.status_code == 200
+    return response.json()["error"]["code"]
+
+
+# ---------------------------------------------------------------------- JSON-RPC 0.3
+
+WRONG_PARAMS = [
+    ("message/send", {}),
+    ("message/stream", {"message": {"role": "user"}}),
+    ("message/send", []),
+    ("tasks/get", {"id": 7}),
+    ("tasks/get", {"id": "x", "historyLength": "many"}),
+    ("tasks/cancel", None),
+]
+
+
+@pytest.mark.parametrize(("method", "params"), WRONG_PARAMS)
+async def test_wrong_params_of_0_3_are_invalid_params(http, method, params):
+    """-32602, naming what is wrong."""
+    response = await http.post("/", json=rpc(method, params))
+    error = response.json()["error"]
+    assert (error["code"], error["message"].startswith("params")) == (-32602, True)
+
+
+async def test_the_sdk_alone_answers_wrong_params_of_0_3_with_32600(sdk):
+    """Else `_Adapter03.handle_request` can go."""
+    assert await code(sdk, rpc("tasks/get", {"id": 7})) == -32600
+
+
+async def test_a_wrong_envelope_of_0_3_stays_an_invalid_request(http):
+    """-32600 for what is no JSON-RPC request."""
+    assert await code(http, {"jsonrpc": "2.0", "method": "tasks/get", "id": 1.5, "params": {"id": "x"}}) == -32600
+    assert await code(http, {"jsonrpc": "1.0", "method": "tasks/get", "id": 1, "params": {"id": "x"}}) == -32600
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/resubscribe"])
+async def test_a_version_that_0_3_does_not_know_is_no_internal_error(http, method):
+    """A method of 0.3 under another version: -32600 with the reason, also of a stream."""
+    assert await code(http, rpc(method, {"id": "x"}), headers=V10) == -32600
+
+
+async def test_the_sdk_alone_makes_an_internal_error_of_that_version(sdk):
+    """Else `_Adapter03._generate_error_response` can go."""
+    assert await code(sdk, rpc("tasks/get", {"id": "x"}), headers=V10) == -32603
+
+
+# ---------------------------------------------------------------------- push configurations
+
+PUSH = {"id": "t", "pushNotificationConfigId": "p"}
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tasks/pushNotificationConfig/delete", PUSH),
+        ("tasks/pushNotificationConfig/get", PUSH),
+        ("tasks/pushNotificationConfig/list", {"id": "t"}),
+        ("tasks/pushNotificationConfig/set", {"taskId": "t", "pushNotificationConfig": {"url": "https://x.example"}}),
+    ],
+)
+async def test_push_is_not_supported_over_json_rpc_0_3(http, method, params):
+    """-32003, as the card says."""
+    assert await code(http, rpc(method, params)) == -32003
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("DeleteTaskPushNotificationConfig", {"taskId": "t", "id": "p"}),
+        ("GetTaskPushNotificationConfig", {"taskId": "t", "id": "p"}),
+        ("ListTaskPushNotificationConfigs", {"taskId": "t"}),
+        ("CreateTaskPushNotificationConfig", {"taskId": "t", "url": "https://x.example"}),
+    ],
+)
+async def test_push_is_not_supported_over_json_rpc_1_0(http, method, params):
+    """-32003, as the card says."""
+    assert await code(http, rpc(method, params), headers=V10) == -32003
+
+
+@pytest.mark.parametrize("root", ["", "/v1"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("DELETE", "/tasks/t/pushNotificationConfigs/p"),
+        ("GET", "/tasks/t/pushNotificationConfigs/p"),
+        ("GET", "/tasks/t/pushNotificationConfigs"),
+        ("POST", "/tasks/t/pushNotificationConfigs"),
+    ],
+)
+async def test_push_is_not_supported_over_rest(http, root, method, path):
+    """Also where 0.3 of the SDK has no route at all: deleting."""
+    body = {"url": "https://x.example"}
+    if root:
+        name = "tasks/t/pushNotificationConfigs/p"
+        body = {"parent": "tasks/t", "configId": "p", "config": {"name": name, "pushNotificationConfig": body}}
+    headers = V10 if not root else {}
+    response = await http.request(method, f"{root}{path}", json=body if method == "POST" else None, headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["details"][0]["reason"] == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+
+
+async def test_the_sdk_alone_has_no_such_route(sdk):
+    """It takes the path for a tenant's; else `_delete_push_config_03` can go."""
+    response = await sdk.delete("/v1/tasks/t/pushNotificationConfigs/p")
+    assert response.json()["error"]["details"][0]["reason"] == "VERSION_NOT_SUPPORTED"
+
+
+class Deleting(DefaultRequestHandler):
+    """Has push configurations, and deletes any."""
+
+    async def on_delete_task_push_notification_config(self, params, context):
+        return None
+
+
+async def test_deleting_a_push_configuration_answers_with_a_result():
+    """0.3 JSON-RPC: `result` is there and null; the SDK alone leaves it out. REST: 200 and an empty object."""
+    from a2a_gcs.host.sdk_faults import jsonrpc_routes
+
+    handler = Deleting(DemoAgent(), InMemoryTaskStore(), AgentCard(name="push"))
+    request = rpc("tasks/pushNotificationConfig/delete", PUSH)
+    answers = []
+    for routes in (
+        [*jsonrpc_routes(handler, "/"), *rest_routes(handler)],
+        create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True),
+    ):
+        transport = httpx.ASGITransport(Starlette(routes=routes))
+        async with httpx.AsyncClient(transport=transport, base_url="http://host") as client:
+            answers.append((await client.post("/", json=request)).json())
+            if len(answers) == 1:
+                deleted = await client.delete("/v1/tasks/t/pushNotificationConfigs/p")
+    assert answers[0] == {"jsonrpc": "2.0", "id": 1, "result": None}
+    assert "result" not in answers[1]
+    assert (deleted.status_code, deleted.json()) == (200, {})
+
+
+async def test_a_message_that_asks_for_push_is_refused(http, memory_host, fresh):
+    """-32003 before anything is claimed, instead of a task whose news nobody hears."""
+    before = await memory_host.place.versions()
+    message = {"messageId": "m", "contextId": fresh, "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+    configuration = {"taskPushNotificationConfig": {"url": "https://x.example"}}
+    body = rpc("SendMessage", {"message": message, "configuration": configuration})
+    assert await code(http, body, headers=V10) == -32003
+    assert await memory_host.place.versions() == before
+
+
+# ---------------------------------------------------------------------- streams that fail at once
+
+
+async def test_resubscribing_to_an_unknown_task_is_404_over_rest_0_3(http):
+    """A plain error; the SDK alone answers 200 and breaks off."""
+    for method in ("GET", "POST"):
+        response = await http.request(method, "/v1/tasks/no-such-task:subscribe")
+        assert (response.status_code, response.headers["content-type"]) == (404, "application/json")
+        assert response.json()["error"]["details"][0]["reason"] == "TASK_NOT_FOUND"
+
+
+async def test_the_sdk_alone_answers_it_with_200(sdk):
+    """Else `_started` can go for REST."""
+    response = await sdk.post("/v1/tasks/no-such-task:subscribe")
+    assert (response.status_code, response.text) == (200, "")
+
+
+# ---------------------------------------------------------------------- required extensions
+
+
+@pytest.fixture(scope="module")
+def demanding(tmp_path_factory):
+    """A host whose agent's card requires an extension."""
+    directory = tmp_path_factory.mktemp("demanding")
+    agent = f"{__name__}:Demanding" if __name__.startswith("tests.") else "tests.integration.test_sdk_faults:Demanding"
+    with serve_in_thread(MemoryStore(), agent=agent, work_dir=directory, grpc_port=0) as host:
+        yield host
+
+
+async def refusal(call):
+    with pytest.raises(Refused) as refused:
+        await call
+    return refused.value
+
+
+@pytest.mark.parametrize("binding", [*BINDINGS, *GRPC_BINDINGS])
+async def test_a_required_extension_has_to_be_named(demanding, connect, fresh, binding):
+    """-32008 on 1.0; 0.3 has no such error and says -32600. Streams and reads too; nothing is stored."""
+    client = connect(demanding, binding)
+    before = await demanding.place.versions()
+    expected = -32008 if binding.endswith("1.0") else -32600
+    for call in (client.send("hello", context=fresh), anext(client.stream("hello", context=fresh)), client.get("x")):
+        refused = await refusal(call)
+        assert refused.code == expected
+        assert EXTENSION in refused.message
+    assert await demanding.place.versions() == before
+
+
+async def test_who_names_the_required_extension_is_served(demanding, fresh):
+    """Over HTTP and gRPC, beside others; and the card is there for everybody."""
+    async with A2AClient(demanding.url, JSONRPC_10) as client:
+        assert (await client.http.get("/.well-known/agent-card.json")).status_code == 200
+        client.http.headers["A2A-Extensions"] = f"https://other.example, {EXTENSION}"
+        assert (await client.send("hello", context=fresh)).state == "completed"
+    async with GrpcClient(demanding.grpc_target, GRPC_10, metadata=[("a2a-extensions", EXTENSION)]) as client:
+        assert (await client.send("hello", context=fresh)).state == "completed"
+
+
+# ---------------------------------------------------------------------- bodies that cannot be understood
+
+UNREADABLE = {
+    "no UTF-8": b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "\xff"}}',
+    "nested too deeply": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "a lone surrogate": rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "GetTask", "params": {"id": "x"}}',
+    "NaN": b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": NaN}}',
+    "a number too large": b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": 1e999}}',
+    "cut off": b'{"jsonrpc": "2.0", ',
+}
+
+
+@pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE)
+async def test_a_body_that_is_no_json_is_a_parse_error(http, body):
+    """-32700 over JSON-RPC, 400 over REST of both versions, never an internal error."""
+    assert await code(http, body, headers=V10) == -32700
+    for path, headers in (("/message:send", V10), ("/v1/message:send", {}), ("/v1/message:stream", {})):
+        response = await http.post(path, content=body, headers=headers)
+        assert (response.status_code, response.json()["error"]["details"][0]["reason"]) == (400, "INVALID_REQUEST")
+
+
+async def test_the_sdk_alone_makes_internal_errors_of_them(sdk):
+    """Else `strict_json` can go."""
+    assert await code(sdk, UNREADABLE["no UTF-8"], headers=V10) == -32603
+    assert (await sdk.post("/message:send", content=UNREADABLE["no UTF-8"], headers=V10)).status_code == 500
+
+
+async def test_what_cannot_be_converted_is_the_clients_fault(http):
+    """A query of 0.3 REST that is no number: 400; the SDK alone says 500."""
+    response = await http.get("/v1/tasks/x", params={"historyLength": "many"})
+    assert (response.status_code, response.json()["error"]["details"][0]["reason"]) == (400, "INVALID_PARAMS")
+
+
+async def test_the_sdk_alone_answers_it_with_500(sdk):
+    """Else `_blamed` can go, if fuzzing agrees."""
+    assert (await sdk.get("/v1/tasks/x", params={"historyLength": "many"})).status_code == 500
+
+
+# ---------------------------------------------------------------------- tenants
+
+
+OURS = ["/health", "/ready", "/docs", "/openapi.json", "/console/tasks", "/metrics/tasks", "/.well-known/tasks"]
+
+
+async def test_a_tenant_cannot_shadow_our_own_routes():
+    """`/{tenant}/tasks` is REST's, but not below a name of ours, whichever was registered first."""
+    handler = DefaultRequestHandler(DemoAgent(), InMemoryTaskStore(), AgentCard(name="tenants"))
+    routes = rest_routes(handler, tenants=True)
+
+    async def ours(request):
+        return PlainTextResponse("ours")
+
+    app = Starlette(routes=[*routes, *(Route(path, ours) for path in OURS)])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://host", headers=V10) as client:
+        answers = [(await client.get(path)).text for path in OURS]
+        tenant = await client.get("/acme/tasks/no-such-task")
+        reserved = await client.get("/console/tasks/no-such-task")
+        old = await client.get("/acme/v1/tasks/x")
+    assert answers == ["ours"] * len(OURS)
+    assert tenant.json()["error"]["details"][0]["reason"] == "TASK_NOT_FOUND"
+    assert (reserved.status_code, reserved.text) == (404, "Not Found")
+    assert old.status_code == 404
+
+
+async def test_json_rpc_10_stays_as_the_sdk_has_it(http, memory_host, fresh):
+    """The wrapper changes nothing of what was right: an unknown method, a batch, an unknown task, a stream's error."""
+    assert await code(http, rpc("Nonsense", {}), headers=V10) == -32601
+    assert await code(http, [rpc("GetTask", {"id": "x"})], headers=V10) == -32600
+    assert await code(http, rpc("GetTask", {"id": "x"}), headers=V10) == -32001
+    assert await code(http, rpc("SubscribeToTask", {"id": "x"}), headers=V10) == -32001
+    async with A2AClient(memory_host.url, REST_10) as client:
+        assert (await refusal(client.get("x"))).status == 404

@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench bench-smoke fidelity-testbench check lint types imports format clean
+.PHONY: help setup run test bench bench-smoke fidelity-testbench tck check lint types imports format clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ bench: bench-smoke  ## All benchmarks, side by side
 
 fidelity-testbench: $(STAMP)  ## The emulator's rules against storage-testbench: make fidelity-testbench TESTBENCH_DIR=its checkout
 	$(BIN)/python -m tests.fake_gcs.run_testbench $(TESTBENCH_DIR)
+
+tck: $(STAMP)  ## The A2A conformance kit against this host: make tck TCK_DIR=its checkout
+	$(BIN)/python -m tests.support.run_tck $(TCK_DIR)
 
 check: lint types imports test  ## Lint, types, import directions, tests
 

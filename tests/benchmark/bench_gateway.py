@@ -6,7 +6,7 @@ The plain emulator runs on its filesystem backend, as the one behind the gateway
 backend is shown too. Rounds alternate, so that a busy machine is busy for all; the medians count.
 """
 
-# ruff: noqa: T201 - the report is printed
+
 
 from __future__ import annotations
 

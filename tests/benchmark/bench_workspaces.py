@@ -8,7 +8,7 @@ compress, files from 1 kB to 50 MB). All archives go through the same store, a d
 that a busy machine is busy for all; the fastest of each counts. `--quick` takes a generated tree of 48 MiB.
 """
 
-# ruff: noqa: T201 - the report is printed
+
 
 from __future__ import annotations
 

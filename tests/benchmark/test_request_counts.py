@@ -16,7 +16,7 @@ def host(tmp_path_factory):
 
 
 def test_a_short_task_in_a_new_context(host):
-    """Pointer and claim, workspace, task.json: four class A requests until the answer, in three round trips; six in all."""
+    """Pointer and claim, workspace, task.json: four class A requests in three round trips; six in all."""
     _, before, after = host.send("hello")
     assert before.of_class("A") <= 4, before.keys()
     assert before.of_class("B") == 0, before.keys()

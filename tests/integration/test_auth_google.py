@@ -145,6 +145,8 @@ async def test_cloud_run_iam_believes_what_cloud_run_has_checked(open_host):
         lambda: authorization(stripped(exp=-60)),
         lambda: authorization(stripped(exp=None)),
         lambda: authorization(stripped(exp=float("inf"))),
+        lambda: authorization(stripped(nbf=60)),
+        lambda: authorization(stripped(iat=60)),
         lambda: authorization(stripped(sub=None)),
         lambda: {"X-Goog-IAP-JWT-Assertion": stripped()},
         lambda: {"X-Serverless-Authorization": f"Bearer {RSA.sign(claims(iss=GOOGLE))}", **authorization(stripped())},

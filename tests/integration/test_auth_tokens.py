@@ -198,14 +198,15 @@ async def test_nothing_that_is_no_token_makes_the_host_ask_the_issuer(open_host,
     "discovery",
     [
         {"issuer": "https://other.example"},
-        {"jwks_uri": "http://keys.example/keys"},
+        {"jwks_uri": "http://0.0.0.0:{port}/keys"},
         {"jwks_uri": "https://["},
         {"jwks_uri": 7},
     ],
 )
 async def test_a_discovery_document_of_somebody_else_is_not_believed(open_host, issuer, discovery):
     """It has to name the issuer itself, and keys over https; until it does, tokens cannot be checked."""
-    issuer.discovery = discovery
+    port = issuer.url.rpartition(":")[2]
+    issuer.discovery = {k: v.replace("{port}", port) if isinstance(v, str) else v for k, v in discovery.items()}
     http = await open_host(**oidc(issuer))
     response = await http.get("/tasks", headers=authorization(RSA.sign(claims(iss=issuer.url))))
     assert (response.status_code, issuer.served) == (503, 0)

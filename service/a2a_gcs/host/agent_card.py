@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from a2a.server.agent_execution import AgentExecutor
+from a2a.server.routes import create_agent_card_routes
 from a2a.types.a2a_pb2 import (
     AgentCard,
     AgentExtension,
@@ -25,6 +28,9 @@ from a2a.utils.signing import ProtectedHeader, create_agent_card_signer
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from a2a_gcs.errors import ConfigError
 from a2a_gcs.executors import demo
@@ -143,6 +149,22 @@ def list_grpc(card: AgentCard, origin: str, port: int, *, alone: bool) -> None:
         card.supported_interfaces.append(
             AgentInterface(url=f"{name}:{port}", protocol_binding="GRPC", protocol_version=protocol)
         )
+
+
+def card_routes(card: AgentCard, *, max_age: int) -> list[BaseRoute]:
+    """The card at its well-known path, with ETag, Cache-Control and the time since when it is served."""
+    since = format_datetime(datetime.now(UTC), usegmt=True)
+    cache_control = f"public, max-age={max_age}"
+
+    def dated(route: Route) -> Route:
+        async def endpoint(request: Request) -> Response:
+            response: Response = await route.endpoint(request)
+            response.headers["Last-Modified"] = since
+            return response
+
+        return Route(route.path, endpoint, methods=["GET"])
+
+    return [dated(route) for route in create_agent_card_routes(card, cache_control=cache_control)]
 
 
 def card_signer(key_file: Path, key_id: str | None) -> Callable[[AgentCard], AgentCard]:

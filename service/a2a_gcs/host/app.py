@@ -10,7 +10,6 @@ from importlib.metadata import version
 
 import structlog
 from a2a.server.request_handlers.request_handler import RequestHandler
-from a2a.server.routes import create_agent_card_routes
 from a2a.server.routes.fastapi_routes import add_a2a_routes_to_fastapi
 from a2a.types.a2a_pb2 import AgentCard
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
@@ -19,7 +18,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 
 from a2a_gcs.errors import StoreError
-from a2a_gcs.host.agent_card import card_signer, declare_security, list_grpc
+from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, list_grpc
 from a2a_gcs.host.auth import Authenticator, open_authenticator
 from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large, within_bounds
@@ -123,9 +122,7 @@ def _add_agent(app: FastAPI, agent: HostedAgent, handler: RequestHandler, settin
     app.add_exception_handler(RequestTooLarge, answer_too_large)
     add_a2a_routes_to_fastapi(
         app,
-        agent_card_routes=create_agent_card_routes(
-            agent.card, cache_control=f"public, max-age={settings.card_max_age_seconds}"
-        ),
+        agent_card_routes=card_routes(agent.card, max_age=settings.card_max_age_seconds),
         jsonrpc_routes=jsonrpc_routes(handler, "/"),
         rest_routes=rest_routes(handler, tenants=True),
     )

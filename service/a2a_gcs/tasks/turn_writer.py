@@ -40,8 +40,8 @@ class Pace:
     Attributes:
         journal_after: From an update to its batch.
         rewrite_apart: Least time between two writes of task.json that nobody waits for.
-        rewrite_growth: How many times larger a task is when task.json is written again; 4 keeps all these
-            writes together below half of what the agent has put out.
+        rewrite_growth: How many times larger a task is when task.json is written again, up to `large_bytes`.
+        large_bytes: Above this size only the number of batches counts: the end of the turn writes everything anyway.
         small_bytes: Up to this size a task is written again after `rewrite_small_after` all the same.
         rewrite_small_after: From task.json's last write to the next, while there is something new.
         batches: Most batches that a reader has to fold, if the task has grown by a quarter meanwhile.
@@ -52,6 +52,7 @@ class Pace:
     journal_after: float = 0.25
     rewrite_apart: float = 1.0
     rewrite_growth: float = 4.0
+    large_bytes: int = 256 * 1024
     small_bytes: int = 64 * 1024
     rewrite_small_after: float = 5.0
     batches: int = 256
@@ -179,7 +180,7 @@ class TurnWriter:
         if since < pace.rewrite_apart:
             return False
         size, grown = self._latest.ByteSize(), self._latest.ByteSize() / max(self._written_bytes, 1)
-        if grown >= pace.rewrite_growth:
+        if grown >= pace.rewrite_growth and size <= pace.large_bytes:
             return True
         if size <= pace.small_bytes:
             return since >= pace.rewrite_small_after

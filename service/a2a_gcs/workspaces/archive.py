@@ -125,6 +125,7 @@ class PartWriter:
         """Ends a part, if there is anything in it."""
         if not self._unpacked:
             return
+        self._compress()
         self._packed += self._gzip.flush()
         data = bytes(self._packed)
         name = hashlib.sha256(data).hexdigest()
@@ -145,13 +146,20 @@ class PartWriter:
 
     def _fresh(self) -> None:
         self._gzip = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP)
+        self._plain = bytearray()
         self._packed = bytearray()
         self._unpacked = 0
 
     def _write(self, data: bytes) -> None:
-        self._packed += self._gzip.compress(data)
+        self._plain += data
         self._unpacked += len(data)
         self._total += len(data)
+        if len(self._plain) >= CHUNK:
+            self._compress()
+
+    def _compress(self) -> None:
+        self._packed += self._gzip.compress(self._plain)
+        self._plain.clear()
 
 
 class TarReader:

@@ -22,6 +22,11 @@ PERMISSIONS = 0o777
 
 _NANO = 10**9
 _MAX_MTIME = (1 << 63) * _NANO  # what time_t holds; file systems clamp it further
+_NAME = 100
+_MAX_OCTAL = 8**11 - 1  # what eleven digits hold
+_NOBODY = b"0000000\0" * 2
+_REST = tarfile.POSIX_MAGIC.ljust(BLOCK - 2 * _NAME - 57, b"\0")  # no owner, no device, no prefix
+_REST_SUM = sum(_REST) + 8 * ord(" ")
 _NUMBER = re.compile(rb"\d{1,19}\Z", re.ASCII)
 _TIME = re.compile(rb"(-?)(\d{1,19})(?:\.(\d{1,30}))?\Z", re.ASCII)
 _TEXT = ("utf-8", "surrogateescape")
@@ -68,16 +73,44 @@ class Member:
 
 def encode(member: Member) -> bytes:
     """The header blocks of a member; equal members have equal bytes. Owners are left out."""
+    seconds, fraction = divmod(member.mtime, _NANO)
+    records = {}
+    if fraction or seconds < 0:
+        sign, (whole, rest) = "-" * (member.mtime < 0), divmod(abs(member.mtime), _NANO)
+        records = {"mtime": f"{sign}{whole}.{rest:09d}".rstrip("0").rstrip(".")}
+    name = member.path + b"/" * (member.kind is Kind.DIRECTORY)
+    plain = len(name) <= _NAME and len(member.target) <= _NAME and name.isascii() and member.target.isascii()
+    if plain and member.size <= _MAX_OCTAL and seconds <= _MAX_OCTAL:
+        block = _block(name, member.mode & PERMISSIONS, member.size, max(seconds, 0), member)
+        return _mtime_record(records["mtime"].encode()) + block if records else block
+    return _encode_any(member, seconds, records)
+
+
+def _encode_any(member: Member, seconds: int, records: dict[str, str]) -> bytes:
     info = tarfile.TarInfo(member.path.decode(*_TEXT))
     info.type = member.kind.value
     info.mode = member.mode & PERMISSIONS
     info.size = member.size
     info.linkname = member.target.decode(*_TEXT)
-    info.mtime, fraction = divmod(member.mtime, _NANO)
-    if fraction or info.mtime < 0:
-        sign, (seconds, rest) = "-" * (member.mtime < 0), divmod(abs(member.mtime), _NANO)
-        info.pax_headers = {"mtime": f"{sign}{seconds}.{rest:09d}".rstrip("0").rstrip(".")}
+    info.mtime = seconds
+    info.pax_headers = records
     return info.tobuf(tarfile.PAX_FORMAT, *_TEXT)
+
+
+def _block(name: bytes, mode: int, size: int, mtime: int, member: Member | None = None) -> bytes:
+    """What `tarfile` makes of a name, link and numbers that fit; it takes ten times as long."""
+    kind, target = (member.kind.value, member.target) if member else (tarfile.XHDTYPE, b"")
+    numbers = b"%07o\0%s%011o\0%011o\0" % (mode, _NOBODY, size, mtime)
+    checksum = sum(name) + sum(numbers) + sum(kind) + sum(target) + _REST_SUM
+    filled = name.ljust(_NAME, b"\0"), numbers, checksum, kind, target.ljust(_NAME, b"\0"), _REST
+    return b"%s%s%06o\0 %s%s%s" % filled
+
+
+def _mtime_record(value: bytes) -> bytes:
+    record = b" mtime=%s\n" % value
+    length = len(record) + 2  # two digits: a time has at most thirty bytes
+    payload = b"%d%s" % (length, record)
+    return _block(b"././@PaxHeader", 0, length, 0) + payload.ljust(BLOCK, b"\0")
 
 
 def padding(size: int) -> int:

@@ -466,7 +466,11 @@ def test_an_archive_of_several_gzip_members_is_read():
 WHOLE = archive({"a": os.urandom(5000)})
 
 
-@pytest.mark.parametrize("body", [b"", WHOLE[:10], WHOLE[:3000], gzip.compress(gzip.decompress(WHOLE)[:5632])], ids=len)
+@pytest.mark.parametrize(
+    "body",
+    [b"", WHOLE[:10], WHOLE[:3000], gzip.compress(gzip.decompress(WHOLE)[:5632])],
+    ids=["nothing", "header", "middle", "whole gzip of half a tar"],
+)
 def test_a_truncated_archive_is_not_a_short_one(body):
     """Wherever it breaks off, in the compressed stream or in what was compressed."""
     with pytest.raises(CommandFailed, match="it is truncated"):

@@ -1,5 +1,8 @@
 """The card: its ETag and age, its signature, the extension it declares, and where it lists gRPC."""
 
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
 import httpx
 import pytest
 from a2a.client import A2ACardResolver
@@ -40,13 +43,15 @@ def pem(key):
 
 
 async def test_a_card_that_has_not_changed_is_not_sent_again(http_of):
-    """Its ETag answers 304, and Cache-Control names the age that is set."""
+    """Its ETag answers 304; Cache-Control names the age that is set, Last-Modified since when the card is served."""
     http = await http_of(card_max_age_seconds=7)
     first = await http.get(PATH)
     again = await http.get(PATH, headers={"If-None-Match": first.headers["etag"]})
     other = await http.get(PATH, headers={"If-None-Match": '"something else"'})
     assert (first.status_code, again.status_code, other.status_code) == (200, 304, 200)
     assert again.content == b""
+    assert first.headers["last-modified"] == again.headers["last-modified"]
+    assert parsedate_to_datetime(first.headers["last-modified"]) <= datetime.now(UTC)
     assert first.headers["cache-control"] == again.headers["cache-control"] == "public, max-age=7"
 
 

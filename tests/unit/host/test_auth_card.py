@@ -15,7 +15,7 @@ from a2a.types.a2a_pb2 import (
 
 from a2a_gcs.executors.demo import DemoAgent
 from a2a_gcs.host.agent_card import build_card, declare_security
-from a2a_gcs.host.settings import Settings
+from a2a_gcs.host.settings import AgentSettings, Settings
 
 AUDIENCE = {"auth_audience": "agent.example"}
 OIDC = {"auth": "oidc", "auth_issuer": "https://issuer.example/tenant/", **AUDIENCE}
@@ -36,7 +36,7 @@ def of_0_3(scheme):
 
 
 def card_with(agent=None, **settings):
-    card = build_card(agent or DemoAgent(), "demo", "https://agent.example")
+    card = build_card(agent or DemoAgent(), AgentSettings(name="demo", agent="demo"), "https://agent.example")
     declare_security(card, Settings(**settings))
     return card
 

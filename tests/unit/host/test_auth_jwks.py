@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from jwt.algorithms import RSAAlgorithm
 
 from a2a_gcs.host.auth.errors import AuthUnavailable, Unauthenticated
 from a2a_gcs.host.auth.fetch import FetchFailed
@@ -194,7 +195,7 @@ def test_a_key_verifies_only_what_it_is_made_for(jwk, algorithm, fits):
         ONE.jwk(n=None),
         ONE.jwk(alg="RSA-OAEP"),
         ONE.jwk(alg=["RS256"]),
-        ONE.jwk(d="AQAB"),
+        {**RSAAlgorithm.to_jwk(ONE.private, as_dict=True), "kid": "private"},
         SigningKey("weak", bits=1024).jwk(),
         EC.jwk(crv="P-384"),
         EC.jwk(crv="secp256k1"),

@@ -15,6 +15,7 @@ from a2a_gcs.workspaces.cutting import MAX_PART, MIN_PART, cut, part_size
 from a2a_gcs.workspaces.errors import SnapshotCorrupt
 from a2a_gcs.workspaces.index import Index, decode_tail, encode_tail, join_crc32c
 from a2a_gcs.workspaces.manifest import TICK, Baseline, Part, Span, Stamp, kept, reusable, unchanged, young
+from a2a_gcs.workspaces.members import Kind, Member, encode
 
 SIZE = 4096
 FILE, DIRECTORY = 0o100644, 0o040755
@@ -194,3 +195,32 @@ def test_checksums_join(pieces):
     """The checksum of the whole, from those of the pieces and their lengths."""
     crc = google_crc32c.value
     assert join_crc32c([(crc(piece), len(piece)) for piece in pieces]) == crc(b"".join(pieces))
+
+
+# ---------------------------------------------------------------- headers
+
+
+members = st.builds(
+    Member,
+    path=st.one_of(
+        st.binary(min_size=1, max_size=110), st.text("ab/", min_size=1, max_size=110).map(str.encode)
+    ).filter(lambda path: not path.endswith(b"/")),
+    kind=st.sampled_from(Kind),
+    mode=st.integers(0, 0o777),
+    mtime=st.one_of(st.integers(-(2**62), 2**62), st.integers(0, 2**33).map(lambda seconds: seconds * 10**9)),
+    size=st.one_of(st.integers(0, 5000), st.integers(8**11 - 2, 8**11 + 2)),
+    target=st.one_of(st.just(b""), st.binary(min_size=1, max_size=110)),
+)
+
+
+@given(members)
+def test_headers_are_those_of_tarfile(member):
+    """The quick way that most entries take writes the same bytes, also at the limits of what it can."""
+    seconds, fraction = divmod(member.mtime, 10**9)
+    info = tarfile.TarInfo(member.path.decode("utf-8", "surrogateescape"))
+    info.type, info.mode, info.size, info.mtime = member.kind.value, member.mode, member.size, seconds
+    info.linkname = member.target.decode("utf-8", "surrogateescape")
+    if fraction or seconds < 0:
+        sign, (whole, rest) = "-" * (member.mtime < 0), divmod(abs(member.mtime), 10**9)
+        info.pax_headers = {"mtime": f"{sign}{whole}.{rest:09d}".rstrip("0").rstrip(".")}
+    assert encode(member) == info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")

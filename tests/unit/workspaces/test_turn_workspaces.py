@@ -116,7 +116,14 @@ def works(until_set):
     return script
 
 
-async def saved_while_running(bucket, host, text="long"):
+async def dying(start, bucket):
+    """A host that comes to its first checkpoint, and no further."""
+    store = FaultyStore(bucket.store)
+    store.hold("compose", "*/workspace.tar.gz")
+    return await start(works(asyncio.Event()), store=store, checkpoint_every=0.01)
+
+
+async def saved_while_running(host, text="long"):
     task = await host.send(text, at_once=True)
     await until(lambda: host.table.get(task.id).workspace_generation)
     return task.id
@@ -126,7 +133,7 @@ async def test_a_running_task_is_saved_every_so_often(start, bucket):
     """Its archive is there while it runs, is replaced by the final one, and is not pinned before."""
     go_on = asyncio.Event()
     host = await start(works(go_on), checkpoint_every=0.01)
-    task_id = await saved_while_running(bucket, host)
+    task_id = await saved_while_running(host)
     assert (await archive_of(bucket, task_id)).version >= 1
     assert (await host.record(task_id)).meta.pin is None
     go_on.set()
@@ -139,9 +146,9 @@ async def test_a_running_task_is_saved_every_so_often(start, bucket):
 
 async def test_nothing_starts_from_a_checkpoint_unless_a_message_asks(start, bucket):
     """The host dies: the task fails without a pin, the next starts from the last completed one, or as it asks."""
-    host, other = await start(works(asyncio.Event()), checkpoint_every=0.01), await start(journals(), "b")
+    host, other = await dying(start, bucket), await start(journals(), "b")
     await other.send("1")
-    task_id = await saved_while_running(bucket, host, "2")
+    task_id = await saved_while_running(host, "2")
     await host.die()
     assert said(await other.send("3")) == "1;3;"
     record = await other.record(task_id)
@@ -152,8 +159,8 @@ async def test_nothing_starts_from_a_checkpoint_unless_a_message_asks(start, buc
 
 async def test_a_crashed_task_is_settled_by_the_message_that_takes_it_up(start, bucket):
     """One message is enough: the dead host's task ends, and the new one starts from what it left."""
-    host, other = await start(works(asyncio.Event()), checkpoint_every=0.01), await start(journals(), "b")
-    task_id = await saved_while_running(bucket, host, "1")
+    host, other = await dying(start, bucket), await start(journals(), "b")
+    task_id = await saved_while_running(host, "1")
     await host.die()
     assert said(await starting_from(other, task_id, "2")) == "1;2;"
 
@@ -179,7 +186,7 @@ async def test_a_checkpoint_that_fails_is_no_failure_of_the_task(start, bucket):
     async with FaultyStore(bucket.store) as store:
         host = await start(works(go_on), store=store, checkpoint_every=0.01)
         store.fail("put_stream", times=2, error=PermissionDenied)
-        task_id = await saved_while_running(bucket, host)
+        task_id = await saved_while_running(host)
         go_on.set()
         await until(lambda: not len(host.table))
         assert (await host.record(task_id)).task.status.state == COMPLETED

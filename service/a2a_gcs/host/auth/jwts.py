@@ -58,7 +58,7 @@ class SignedTokens:
         """The owner that a token proves. Raises Unauthenticated, or AuthUnavailable while there are no keys."""
         header = _header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
-        if not isinstance(algorithm, str) or algorithm not in self._rules.algorithms or "crit" in header:
+        if not isinstance(algorithm, str) or algorithm not in self._rules.algorithms:
             raise Unauthenticated("the token is not valid", detail="its algorithm is not accepted")
         if kid is not None and not isinstance(kid, str):
             raise Unauthenticated("the token is not valid", detail="its kid is no string")

@@ -10,8 +10,6 @@ shown, and what counts for the aims is the rest. Rounds alternate, so that a bus
 all; the fastest of each counts. `--quick` takes a generated tree of 48 MiB.
 """
 
-
-
 from __future__ import annotations
 
 import argparse

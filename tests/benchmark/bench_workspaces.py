@@ -10,8 +10,6 @@ shown, and what counts for the aims is the rest. Rounds alternate, so that a bus
 all; the fastest of each counts. `--quick` takes a generated tree of 48 MiB.
 """
 
-
-
 from __future__ import annotations
 
 import argparse
@@ -74,9 +72,8 @@ class Table:
             print(f"  {what}")
             for who, r in rows.items():
                 ratio = r.seconds / first.seconds
-                print(
-                    f"    {who:22}{r.seconds:9.2f} s {ratio:7.2f}x {r.bytes / MIB:10.2f} MiB {r.memory:9.0f} MiB memory"
-                )
+                sizes = f"{r.bytes / MIB:10.2f} MiB {r.memory:6.0f} MiB memory"
+                print(f"    {who:22}{r.seconds:9.2f} s {ratio:7.2f}x {r.cpu:8.2f} s CPU {sizes}")
 
 
 # ------------------------------------------------------------------ trees

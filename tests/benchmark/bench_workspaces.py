@@ -72,9 +72,8 @@ class Table:
             print(f"  {what}")
             for who, r in rows.items():
                 ratio = r.seconds / first.seconds
-                print(
-                    f"    {who:22}{r.seconds:9.2f} s {ratio:7.2f}x {r.bytes / MIB:10.2f} MiB {r.memory:9.0f} MiB memory"
-                )
+                sizes = f"{r.bytes / MIB:10.2f} MiB {r.memory:6.0f} MiB memory"
+                print(f"    {who:22}{r.seconds:9.2f} s {ratio:7.2f}x {r.cpu:8.2f} s CPU {sizes}")
 
 
 # ------------------------------------------------------------------ trees

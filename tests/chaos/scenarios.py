@@ -463,14 +463,33 @@ async def everything_at_once_is_drained(world):
         assert state_of(call) == "completed", f"the next host: {call}"
 
 
-async def drained_without_the_bucket(world):
+async def drained_without_the_bucket(world, *, silently=False):
     """SIGTERM on a host that cannot reach the bucket: it ends in time all the same, and others end its task."""
     a, b = await world.start("a", "b")
-    await started(world, a, "silent 60", "cut-drain")
-    a.cut()
+    context = f"cut-{silently}"
+    await started(world, a, "silent 60", context)
+    a.cut(silently=silently)
     seconds, _ = await a.terminate()
     assert seconds < 8 + BUSY, f"it took {seconds:.1f} s"
-    await accepted(world, b, "cut-drain")
+    await accepted(world, b, context)
+
+
+async def drained_in_silence(world):
+    """The same, where the bucket does not refuse connections, but never answers."""
+    await drained_without_the_bucket(world, silently=True)
+
+
+async def silent_bucket(world):
+    """A host whose bucket never answers stops its agents within its lease, and goes on once it is back."""
+    a, b = await world.start("a", "b")
+    task = await started(world, a, "silent 60", "hushed")
+    a.cut(silently=True)
+    await stopped(world, task, a, world.lease + BUSY)
+    await accepted(world, b, "hushed")
+    a.heal()
+    await a.ready()
+    assert state_of(await world.clients.get(a, task)) == "failed"
+    await accepted(world, a, "hushed")
 
 
 async def drained_with_deaf_agents(world):

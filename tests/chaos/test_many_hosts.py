@@ -105,6 +105,16 @@ async def test_a_deploy_without_the_bucket_ends_in_time(world):
     await scenarios.drained_without_the_bucket(world)
 
 
+async def test_a_deploy_with_a_silent_bucket_ends_in_time(world):
+    """The same where the bucket takes requests and never answers."""
+    await scenarios.drained_in_silence(world)
+
+
+async def test_a_silent_bucket_stops_the_agents(world):
+    """A partition in which nothing is refused, and nothing answered, stops agents within the lease as well."""
+    await scenarios.silent_bucket(world)
+
+
 async def test_a_deploy_does_not_wait_for_deaf_agents(world):
     """SIGTERM with agents that do not stop: exit within 8 s, and the next host continues their tasks."""
     await scenarios.drained_with_deaf_agents(world)

@@ -88,6 +88,8 @@ class Wire:
         self._connections = set()
         self._server = None
         self._later = set()
+        self._passes = asyncio.Event()
+        self._passes.set()
         self.url = ""
         self.whole = True
         self.before = None
@@ -122,12 +124,19 @@ class Wire:
         self._scripts.clear()
 
     def cut(self):
+        """From now on nothing gets through, and connections break, until it heals."""
         self.whole = False
+        self._passes.set()
         for writer in list(self._connections):
             writer.transport.abort()
 
+    def swallow(self):
+        """From now on requests are taken and never answered, as by a network that drops packets, until it heals."""
+        self._passes.clear()
+
     def heal(self):
         self.whole = True
+        self._passes.set()
 
     async def _serve(self, reader, writer):
         self._connections.add(writer)
@@ -162,6 +171,7 @@ class Wire:
             return False
         if action == "hold":
             await script.released.wait()
+        await self._passes.wait()
         if not self.whole:
             return False
         upstream[1].write(request.raw)

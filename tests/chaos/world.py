@@ -79,8 +79,7 @@ class World:
         host.wire.forget()
         if host.stopped:
             host.resume()
-        if not host.wire.whole:
-            host.heal()
+        host.heal()
         if not host.process.running:
             return await host.start()
         await host.ready()
@@ -222,10 +221,10 @@ class Host:
         self.stopped = False
         self.world.note("cont", self.name)
 
-    def cut(self):
-        """Parts it from the bucket."""
+    def cut(self, *, silently=False):
+        """Parts it from the bucket: connections break, or are silent."""
         self.world.note("cut", self.name)
-        self.wire.cut()
+        self.wire.swallow() if silently else self.wire.cut()
 
     def heal(self):
         self.wire.heal()

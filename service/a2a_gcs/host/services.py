@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import socket
@@ -37,6 +38,9 @@ SWEEP_EVERY_LEASES = 2.0
 """How often the sweep looks for dead hosts; whoever touches one of their tasks does not wait for it."""
 
 log = structlog.get_logger(__name__)
+
+_CLOSE_SECONDS = 1.0
+"""What is left to what still waits for the bucket once the drain is over."""
 
 
 class Services:
@@ -125,7 +129,9 @@ class Services:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await self.roots.aclose()
+        with contextlib.suppress(TimeoutError):  # the bucket does not answer; SIGKILL is near (FACTS 2)
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.roots.aclose()
         await self.heartbeat.stop()
         self.workdirs.close()
         if self._given is None:

@@ -26,6 +26,8 @@ from a2a_gcs.objectstore.port import ObjectStore
 from a2a_gcs.records import HeartbeatRecord, Owner
 
 DEFAULT_LEASE_SECONDS = 30.0
+_FAREWELL_SECONDS = 1.0
+"""What the last word may take: a host that is stopped has few seconds (FACTS 2), and the bucket may be out of reach."""
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +86,7 @@ class Heartbeat:
             with contextlib.suppress(RuntimeError):  # the loop of the thread is closed: it has ended already
                 self._loop.call_soon_threadsafe(self._stopping.set)
         if isinstance(self._runner, threading.Thread):
-            await asyncio.to_thread(self._runner.join)
+            await asyncio.to_thread(self._runner.join, 2 * _FAREWELL_SECONDS)
         elif self._runner:
             await self._runner
 
@@ -113,8 +115,8 @@ class Heartbeat:
             pause = self._lease / (10 if failed else 3)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
-        with contextlib.suppress(A2AGcsError):
-            await store.delete(heartbeat_key(self._table.host))
+        with contextlib.suppress(A2AGcsError, TimeoutError):  # without an answer the lease runs out instead
+            await asyncio.wait_for(store.delete(heartbeat_key(self._table.host)), _FAREWELL_SECONDS)
 
     async def _renew(self, beat: VersionedObject[HeartbeatRecord]) -> None:
         """One renewal by compare-and-swap; the lease counts from before it is sent."""

@@ -15,22 +15,44 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from a2a.server.cluster import ConcurrentTaskModificationError
-from a2a.types.a2a_pb2 import Task, TaskState
+from a2a.types.a2a_pb2 import Task, TaskArtifactUpdateEvent, TaskState
 
 from a2a_gcs.claims import Claim, End
 from a2a_gcs.errors import Conflict, NotFound, StoreError, Unavailable
-from a2a_gcs.layout import TaskRef, context_key, heartbeat_key, parse_task, pointer_key, task_key, workspace_key
+from a2a_gcs.layout import (
+    TaskRef,
+    context_key,
+    heartbeat_key,
+    journal_key,
+    parse_task,
+    pointer_key,
+    task_key,
+    workspace_key,
+)
 from a2a_gcs.ledger.errors import ContextBusy, Fenced, Refused, Repeated
 from a2a_gcs.objectstore import MemoryStore, RetryingStore
 from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, Mode
 from a2a_gcs.records import Owner, Pin
 from tests.support.adversary import Budget, Op, SteppedStore, World
-from tests.support.hosts import COMPLETED, FAILED, INPUT_REQUIRED, WORKING, Clock, Host, artifact, message, says, status
+from tests.support.hosts import (
+    COMPLETED,
+    FAILED,
+    INPUT_REQUIRED,
+    WORKING,
+    Clock,
+    Host,
+    artifact,
+    makes,
+    message,
+    says,
+    status,
+)
 from tests.support.invariants import CONTEXT, TERMINAL, Invariants, Violation, stored
 from tests.support.model_traces import Trace
 
 _THREAD: ContextVar[str] = ContextVar("thread", default="")
 _READS = {"get", "head"}
+_ENDS = {"COMPLETED": COMPLETED, "INPUT": INPUT_REQUIRED}
 _PATIENCE = 2000  # operations that a thread may take for one step, or to its end
 
 
@@ -96,6 +118,10 @@ class Step:
 def _operation(does: str) -> tuple[str, str] | None:
     if does.startswith("('turn'"):  # a turn claimed on the ledger: here it is claimed on task.json
         return "put", task_key(TaskRef(CONTEXT, "t0"))
+    if found := re.match(r"(\w+) \(?\('j', (\d), (\d)\)", does):
+        turn, batch = int(found[2]) or 1, int(found[3])  # the model numbers by task where it leaves out *jturn*
+        name = {"get": "get", "del": "delete"}.get(found[1], "put")
+        return name, journal_key(TaskRef(CONTEXT, "t0"), turn, batch)
     if not (found := re.match(r"(\w+) \(?\(?'?(ctx|ptr|task|ws)'?(?:, (\d))?", does)):
         return None
     kind, where, number = found.groups()
@@ -164,6 +190,59 @@ class Request:
         if before in TERMINAL and state != before:
             raise Violation(f"I2: a client was told {before}, then reads {state}")
 
+    # ------------------------------------------------------------ journal and streams
+
+    async def begin(self, task_id: str) -> None:
+        """The turn that runs when a scenario about the journal begins."""
+        self.world.begun = await self.host.start(CONTEXT, message(), task_id)
+
+    async def jwriter(self, _task_id: str, *args) -> None:
+        claim = self.world.begun
+        assert claim is not None
+        *_, events, end, goes_on = args
+        await self._says_all(claim, events, end)
+        if goes_on:
+            await self.goes_on(claim)
+
+    async def janswer(self, task_id: str, events: list, end: str) -> None:
+        await self._says_all(await self.host.answer(task_id), events, end)
+
+    async def _says_all(self, claim: Claim, events: list, end: str) -> None:
+        """A batch per event, then the end of the turn."""
+        for n, text in enumerate(events, 1):
+            await self.emit(claim, makes(claim, text, text))
+            while claim.held and self.host.tasks._writer(claim).batches < n:  # noqa: ASYNC110 - a look is cheap
+                await asyncio.sleep(0.001)
+            task = self.world.law.tasks()[claim.ref.task_id]
+            if claim.end is End.FENCED and task.meta.owner == str(claim.owner) and task.meta.open:
+                raise Violation("J: a batch that exists blocks the legitimate writer")
+        event = says(claim, _ENDS[end])
+        claim.park_with(event)
+        await self.emit(claim, event)
+
+    async def jreader(self, task_id: str) -> None:
+        """A subscriber on another host."""
+        wanted: list | None = None
+        async for event in self.host.stream.follow(task_id):
+            got = _told(event)
+            state, stored_state = got[-1], self.world.law.tasks()[task_id].state
+            if state in TERMINAL and state != stored_state:
+                raise Violation(f"I2: a stream told {state}, stored is {stored_state}")
+            if wanted is None:
+                wanted = [due for due in self._everything() if due not in got]
+                self.world.snapshots.add(self.name)
+            elif got != [(due := wanted.pop(0))]:
+                raise Violation(f"J: a stream got {got} where {due} was due")
+
+    def _everything(self) -> list[str]:
+        """What the turns of the scenario put out, in order."""
+        everything = []
+        for _, program, args in self.world.trace_of_model.threads:
+            if program in {"jwriter", "janswer"}:
+                events, end = args[4:6] if program == "jwriter" else args[1:3]
+                everything += [*events, TaskState.Name(_ENDS[end])]
+        return everything
+
     # ------------------------------------------------------------ the turn
 
     async def work(self, claim: Claim, *, parks: bool) -> None:
@@ -212,7 +291,10 @@ class Request:
                 told(claim.ref.task_id, TaskState.Name(task.status.state))
                 return False
             await sdk.process(event)
-        told(claim.ref.task_id, TaskState.Name(event.status.state))
+        if isinstance(event, TaskArtifactUpdateEvent):
+            self.world.law.acknowledge(claim.ref.task_id, event.artifact.parts[0].text)
+        else:
+            told(claim.ref.task_id, TaskState.Name(event.status.state))
         return True
 
     async def _restore(self, claim: Claim) -> None:
@@ -226,6 +308,14 @@ class Request:
             owner = task.meta.owner if task else record.active.owner if record and record.active else ""
             if owner == str(claim.owner) and not (task and task.terminal):
                 raise Violation(f"I4, I5: the archive that {claim.ref.task_id} starts from is gone") from e
+
+
+def _told(event) -> list[str]:
+    """What an event of a stream says: the text of an artifact, a state, or all that a Task holds."""
+    if isinstance(event, TaskArtifactUpdateEvent):
+        return [event.artifact.parts[0].text]
+    made = [part.text for x in event.artifacts for part in x.parts] if isinstance(event, Task) else []
+    return [*made, TaskState.Name(event.status.state)]
 
 
 # ---------------------------------------------------------------- the scheduler
@@ -247,6 +337,8 @@ class Replay(World):
         self.trace_of_model = trace
         self.followed: list[str] = []
         self.giving_up: set[str] = set()
+        self.begun: Claim | None = None
+        self.snapshots: set[str] = set()
         self._running: dict[str, asyncio.Task] = {}
         self._ahead: list[Step] = []
 
@@ -264,22 +356,17 @@ class Replay(World):
             jitter=lambda: 0.0,
             new_id=lambda: f"{name}:{next(ids)}",
         )
-        host = self.hosts[name] = Host(store, name)
+        host = self.hosts[name] = Host(store, name, keep_batches=60.0)
         await self.beat(name)
         return host
 
     async def replay(self) -> None:
         """Takes the steps, then runs everything to its end. Raises Violation."""
-        threads = self.trace_of_model.threads
-        for name in sorted({host for host, _, _ in threads}):
+        for name in sorted({host for host, _, _ in self.trace_of_model.threads}):
             await self.host(name)
-        steps = [Step.parse(text, threads) for text in self.trace_of_model.steps]
         try:
-            for i, step in enumerate(steps):
-                self._ahead = [later for later in steps[i + 1 :] if later.thread == step.thread]
-                if await (self._take(step) if step.thread else self._disturb_by(step)):
-                    self.followed.append(step.text)
-            for i, (host, _, _) in enumerate(threads):
+            await self._take_steps()
+            for i, (host, _, _) in enumerate(self.trace_of_model.threads):
                 await self._finish(f"{host}{i}")
             while self.late:
                 await self._perform(self.late.pop(0))
@@ -290,7 +377,19 @@ class Replay(World):
             for task in self._running.values():
                 task.cancel()
             await asyncio.gather(*self._running.values(), return_exceptions=True)
-        await self._probe()
+        if self.begun is None:
+            await self._probe()
+        for host in self.hosts.values():
+            await host.tasks.aclose()
+
+    async def _take_steps(self) -> None:
+        if self.trace_of_model.scenario.startswith("journal"):
+            await self._begin()
+        steps = [Step.parse(text, self.trace_of_model.threads) for text in self.trace_of_model.steps]
+        for i, step in enumerate(steps):
+            self._ahead = [later for later in steps[i + 1 :] if later.thread == step.thread]
+            if await (self._take(step) if step.thread else self._disturb_by(step)):
+                self.followed.append(step.text)
 
     # ------------------------------------------------------------ steps of a request
 
@@ -305,7 +404,9 @@ class Replay(World):
             return True
         for _ in range(_PATIENCE):
             choices = await self._choices(step.thread)
-            op = next((op for op in choices if op.what == step.what), None)
+            if "snapshot" in step.text and step.thread in self.snapshots:
+                return True
+            op = next((op for op in choices if op.what == step.what and "snapshot" not in step.text), None)
             if op is not None:
                 as_told = await self._answer_as(op, step) == step.outcome
                 if as_told and step.text.endswith("]"):  # the model's request ends here; the real one may tidy up
@@ -364,6 +465,14 @@ class Replay(World):
         owner = Owner.from_text(text)
         return any(owner and owner.host == host.name and owner.n in host.table.snapshot()[1] for host in others)
 
+    async def _begin(self) -> None:
+        """Starts the task that a scenario about the journal begins with."""
+        request = Request(self, "begin", self.hosts["A"])
+        self._running["begin"] = asyncio.create_task(request.run("begin", [0]))
+        while await self._choices("begin"):
+            for op in await self._choices("begin"):
+                await self._answer_as(op, None)
+
     def _start(self, thread: str) -> None:
         if thread not in self._running:
             host, program, args = self.trace_of_model.threads[int(thread[1:])]
@@ -371,11 +480,17 @@ class Replay(World):
             self._running[thread] = asyncio.create_task(request.run(program, args), name=thread)
 
     async def _choices(self, thread: str) -> list[ThreadOp]:
-        await self._settle()
-        for task in self._running.values():
-            if task.done():
-                task.result()
-        return [op for op in self.pending if op.thread == thread and op.host not in self.crashed]
+        """What a request waits for; also after a pause of its own, such as a reader's between two looks."""
+        for pause in (0.0, *[0.005] * 20):
+            await asyncio.sleep(pause)
+            await self._settle()
+            for task in self._running.values():
+                if task.done():
+                    task.result()
+            found = [op for op in self.pending if op.thread == thread and op.host not in self.crashed]
+            if found or self._running[thread].done():
+                return found
+        return []
 
     # ------------------------------------------------------------ what the adversary does, and the end
 

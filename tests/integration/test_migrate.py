@@ -89,7 +89,7 @@ async def test_the_command_that_serve_names_makes_it_start_again(hosts, make_pla
 
 @pytest.mark.parametrize("kind", ["file", "gcs"])
 async def test_a_move_that_broke_off_is_completed(make_place, tmp_path, kind):
-    """Over a directory and over GCS's rules, at the first write of each sort and at a later one; in memory it is tried at each."""
+    """Over a directory and over GCS's rules, at some writes of each sort; in memory it is tried at each."""
     place = make_place(kind)
     async with place.open() as store:
         for (op, nth), when in zip(STEPS, itertools.cycle(("after", "before")), strict=False):

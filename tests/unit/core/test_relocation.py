@@ -108,7 +108,7 @@ async def test_the_order_of_a_contexts_tasks_is_kept(tmp_path):
         infos = [info for info in await below(bucket.store, root) if "/ctx/" in info.key and "task.json" in info.key]
         return [info.key.rpartition("/ctx/")[2] for info in sorted(infos, key=lambda info: info.version)]
 
-    async for info in everything(bucket.store):
+    for info in reversed([info async for info in everything(bucket.store)]):
         bucket.clock.now += 1
         if parse_task(info.key):
             blob = await bucket.store.get(info.key, with_metadata=True)
@@ -160,7 +160,7 @@ async def test_a_copy_that_somebody_changes_is_found_before_anything_is_deleted(
     store = FaultyStore(bucket.store)
 
     async def damage(key):
-        await bucket.store.put(f"{NEW}/{next(iter(before))}", b"damaged", OVERWRITE)
+        await bucket.store.put(f"{NEW}/{max(before)}", b"damaged", OVERWRITE)
 
     store.act("put", "*context.json", damage)
     with pytest.raises(RelocationRefused):

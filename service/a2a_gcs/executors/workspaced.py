@@ -126,7 +126,7 @@ class WorkspacedExecutor(AgentExecutor):
         try:
             yield work
         finally:
-            await work.close(keep=claim.pin if work.settled else None)
+            await work.close()
 
     async def _turn(self, claim: Claim, context: RequestContext, queue: TurnQueue, work: Workspace) -> None:
         try:
@@ -214,9 +214,10 @@ class WorkspacedExecutor(AgentExecutor):
         if work is not None:
             final = await self._snapshot(claim, final, work)
         claim.patience = self._longest_wait
-        await queue.finish(_taken(claim) or final, claim.park_with)
-        if work is not None:
-            work.settled = final.state in _KEEPS_GOING
+        taken = _taken(claim)
+        if work is not None and taken is None and claim.pin is not None and final.state in _KEEPS_GOING:
+            work.offer(claim.pin)
+        await queue.finish(taken or final, claim.park_with)
 
     async def _snapshot(self, claim: Claim, final: TaskStatus, work: Workspace) -> TaskStatus:
         """Pins a snapshot for the final state. Without one a task that was to go on or complete fails instead."""

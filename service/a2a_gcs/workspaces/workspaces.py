@@ -70,10 +70,9 @@ class Workspaces:
         await self.discard(warm.path)
         return None
 
-    async def keep(self, path: Path, known: Baseline) -> None:
-        """Keeps a directory whose turn has ended well."""
-        for dropped in self._warm.keep(self._root, Warm(path, known)):
-            await self.discard(dropped)
+    def keep(self, path: Path, known: Baseline) -> list[Path]:
+        """Keeps a directory for the next turn; returns those that are to be discarded for it, or instead of it."""
+        return self._warm.keep(self._root, Warm(path, known))
 
     async def discard(self, path: Path) -> None:
         """Removes a directory; one that cannot be removed now goes when this process does."""
@@ -89,7 +88,6 @@ class Workspace:
     Attributes:
         path: Where it is.
         known: What an archive has of it; None until one was restored or saved.
-        settled: The turn ended in a state that the next one may go on from.
     """
 
     def __init__(self, workspaces: Workspaces, ref: TaskRef, path: Path) -> None:
@@ -99,7 +97,7 @@ class Workspace:
         self._last: Pin | None = None
         self.path = path
         self.known: Baseline | None = None
-        self.settled = False
+        self._dropped = [path]
 
     async def earlier(self) -> list[tuple[TaskRef, Pin]]:
         """The snapshots of the context's completed tasks, the newest first. Raises StoreError."""
@@ -129,9 +127,15 @@ class Workspace:
         self.known, self._last = saved.baseline, saved.pin
         return saved
 
-    async def close(self, *, keep: Pin | None = None) -> None:
-        """Gives the directory up; with `keep`, it may serve a turn that starts from this pin."""
-        if keep is not None and self.known is not None and keep == self._last:
-            await self._workspaces.keep(self.path, self.known)
-        else:
-            await self._workspaces.discard(self.path)
+    def offer(self, pin: Pin) -> None:
+        """Lets the directory serve a turn that starts from this pin, from now on: nobody works in it any more.
+
+        To be called before anybody is told of the pin, as the next turn may follow at once.
+        """
+        if self.known is not None and pin == self._last:
+            self._dropped = self._workspaces.keep(self.path, self.known)
+
+    async def close(self) -> None:
+        """Gives the directory up, unless it was offered; and what had to go for it."""
+        for path in self._dropped:
+            await self._workspaces.discard(path)

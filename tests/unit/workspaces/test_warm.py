@@ -52,7 +52,8 @@ async def turn(workspaces, ref, files, start=None):
     for name, content in files.items():
         (work.path / name).write_text(content)
     saved = await work.save(replaces=0, owner="h/1")
-    await work.close(keep=saved.pin)
+    work.offer(saved.pin)
+    await work.close()
     return saved.pin, work.path
 
 
@@ -191,7 +192,8 @@ async def test_a_directory_that_holds_more_than_its_archive_is_not_kept(name, wo
     else:
         (work.path / name).write_text("secret")
     saved = await work.save(replaces=0, owner="h/1")
-    await work.close(keep=saved.pin)
+    work.offer(saved.pin)
+    await work.close()
     assert not work.path.exists()
 
 
@@ -201,7 +203,9 @@ async def test_a_turn_that_did_not_end_well_leaves_nothing(workspaces):
         work = workspaces.create(A)
         (work.path / "f").write_text("one")
         await work.save(replaces=0, owner="h/1")
-        await work.close(keep=keep)
+        if keep is not None:
+            work.offer(keep)
+        await work.close()
         assert not work.path.exists()
 
 
@@ -216,3 +220,16 @@ async def test_the_least_recently_used_go_first(store, workdirs):
     _, large = await turn(workspaces, TaskRef("ctx", "t3"), {f"f{i}": "x" for i in range(11)})
     assert not large.exists()
     assert made[2][1].exists()
+
+
+async def test_the_next_turn_may_follow_before_this_one_has_tidied_up(workspaces, store):
+    """The directory is there from the moment that anybody can be told of the pin, and is not removed afterwards."""
+    work = workspaces.create(A)
+    (work.path / "f").write_text("one")
+    saved = await work.save(replaces=0, owner="h/1")
+    work.offer(saved.pin)
+    following = workspaces.create(B)
+    await following.restore(A, saved.pin)
+    await work.close()
+    assert (following.path / "f").read_text() == "one"
+    assert downloads(store) == 0

@@ -33,6 +33,7 @@ bench-smoke: $(STAMP)  ## Requests, bytes and round trips of typical exchanges (
 
 bench: bench-smoke  ## All benchmarks, side by side
 	$(BIN)/python -m tests.benchmark.bench_gateway
+	$(BIN)/python -m tests.benchmark.bench_workspaces
 
 fidelity-testbench: $(STAMP)  ## The emulator's rules against storage-testbench: make fidelity-testbench TESTBENCH_DIR=its checkout
 	$(BIN)/python -m tests.fake_gcs.run_testbench $(TESTBENCH_DIR)

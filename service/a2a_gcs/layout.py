@@ -35,6 +35,7 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
 _PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
+_CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
 
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
 """First segments of roots, beside `tasks`, `contexts` and `hosts`."""
@@ -93,6 +94,32 @@ def root_of(*, agent: str = "", tenant: str = "", owner: str = "") -> str:
     """
     parts = ((AGENTS, agent), (TENANTS, tenant), (USERS, owner))
     return "/".join(f"{kind}/{encode_segment(value)}" for kind, value in parts if value)
+
+
+def parse_root(text: str) -> str:
+    """A root as `root_of` writes it, from what somebody has typed: slashes around it count for nothing.
+
+    Raises:
+        InvalidId: It is no root; the reason tells the form.
+    """
+    root = text.strip("/")
+    parts = root.split("/") if root else []
+    kinds, names = parts[::2], parts[1::2]
+    if len(kinds) != len(names) or kinds != [kind for kind in (AGENTS, TENANTS, USERS) if kind in kinds] or "" in names:
+        raise InvalidId(text, "is no root: agents/<agent>, tenants/<tenant>, users/<owner>, in this order, or / alone")
+    for name in names:
+        if decode_segment(name) is None:
+            raise InvalidId(text, f"is no root: it is stored with {encode_segment(name)} in place of {name}")
+    return root
+
+
+def root_above(key: str) -> str:
+    """The root that a key of the bucket is below; empty for the bucket's prefix itself."""
+    parts = key.split("/")
+    depth = 0
+    while depth + 2 < len(parts) and parts[depth] in {AGENTS, TENANTS, USERS}:
+        depth += 2
+    return "/".join(parts[:depth])
 
 
 def pointer_key(task_id: str) -> str:
@@ -161,3 +188,9 @@ def parse_task(key: str) -> TaskRef | None:
         return None
     context_id, task_id = decode_segment(match[1]), decode_segment(match[2])
     return TaskRef(context_id, task_id) if context_id is not None and task_id is not None else None
+
+
+def parse_context(key: str) -> str | None:
+    """The context id of a context.json's key; None for any other key."""
+    match = _CONTEXT.fullmatch(key)
+    return decode_segment(match[1]) if match else None

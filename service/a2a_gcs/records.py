@@ -118,6 +118,13 @@ class ContextRecord(Record):
             }
         )
 
+    def repinned(self, old: Pin, new: Pin) -> ContextRecord:
+        """The record once the archive of its last completed task has moved; a pin of anything else stays as it is."""
+        if self.last_completed is None or self.last_completed.pin != old:
+            return self
+        moved = self.last_completed.model_copy(update={"generation": new.generation, "crc32c": new.crc32c})
+        return self.model_copy(update={"last_completed": moved})
+
     def released(self) -> ContextRecord:
         """The record once the active claim has ended without a task."""
         gone = self.active.task_id if self.active else None
@@ -175,6 +182,13 @@ class HeartbeatRecord(Record):
 
 
 Flag = Literal["0", "1"]
+
+
+def repinned(metadata: Mapping[str, str], old: Pin, new: Pin) -> dict[str, str]:
+    """task.json's metadata once its archive has moved from `old` to `new`; a pin of anything else stays as it is."""
+    pinned = (metadata.get("pin-generation"), metadata.get("pin-crc32c"))
+    changed = {"pin-generation": str(new.generation), "pin-crc32c": new.crc32c}
+    return {**metadata, **(changed if pinned == (str(old.generation), old.crc32c) else {})}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ The plain emulator runs on its filesystem backend, as the one behind the gateway
 backend is shown too. Rounds alternate, so that a busy machine is busy for all; the medians count.
 """
 
-
-
 from __future__ import annotations
 
 import argparse

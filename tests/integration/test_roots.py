@@ -5,6 +5,8 @@ import contextlib
 import httpx
 import pytest
 
+from a2a_gcs.errors import ConfigError
+from a2a_gcs.host.roots import refuse_other_roots
 from a2a_gcs.objectstore.memory import MemoryStore
 from a2a_gcs.objectstore.port import OVERWRITE
 from tests.support.a2a_http import BINDINGS, JSONRPC_10, REST_10, A2AClient, Refused
@@ -185,6 +187,28 @@ async def test_serve_refuses_a_bucket_whose_data_it_could_not_see(make_place, tm
     assert says in host.errors()
     assert "Traceback" not in host.errors()
     assert await place.keys() == [stored]
+
+
+@pytest.mark.parametrize(
+    ("stored", "agents", "owners", "command"),
+    [
+        ("tasks/t/contextId.txt", False, True, "migrate --to-root users/<owner> --store"),
+        ("contexts/c/context.json", True, False, "migrate --to-root agents/<agent> --store"),
+        ("contexts/c/context.json", True, True, "migrate --to-root agents/<agent>/users/<owner> --store"),
+        ("users/u/tasks/t/x", True, True, "migrate --from-root users/u --to-root agents/<agent>/users/u --store"),
+        ("users/u/tasks/t/x", False, False, "migrate --from-root users/u --to-root / --store"),
+        ("agents/a/tasks/t/x", False, False, "migrate --from-root agents/a --to-root / --store"),
+        ("agents/a/users/u/tasks/t/x", False, True, "migrate --from-root agents/a/users/u --to-root users/u --store"),
+        ("agents/a/tenants/t/tasks/t/x", False, False, "--from-root agents/a/tenants/t --to-root tenants/t --store"),
+    ],
+)
+async def test_the_refusal_names_the_command_that_moves_the_data(stored, agents, owners, command):
+    """From where it is to where these settings would look for it; what only people know is in brackets."""
+    store = MemoryStore()
+    await store.put(stored, b"x", OVERWRITE)
+    with pytest.raises(ConfigError) as refusal:
+        await refuse_other_roots(store, several_agents=agents, authenticated=owners)
+    assert command in str(refusal.value)
 
 
 async def test_a_configuration_file_serves_its_agents(make_place, tmp_path):

@@ -18,6 +18,7 @@ from isal import igzip_lib, isal_zlib
 from a2a_gcs.cli.errors import CommandFailed
 from a2a_gcs.errors import NotFound
 from a2a_gcs.layout import TaskRef, context_prefix, parse_task, task_key, workspace_key
+from a2a_gcs.ledger.errors import START_FROM
 from a2a_gcs.records import Pin, TaskMeta
 from a2a_gcs.task_records import TaskRecords
 
@@ -108,11 +109,14 @@ def _yet(meta: TaskMeta | None) -> str:
 
 
 async def find_base(store: ObjectStore, archive: Archive) -> Archive | None:
-    """The workspace that a task's context had when it began: that of the task that completed last before it.
+    """The workspace that a task started from: that of the task that its message named, or of the last completed one.
 
     Tasks of a context follow each other, so whatever was written before this
     task's own record, by the store's clock, came before it. None if there was none.
     """
+    named = await _start_named(store, archive.ref)
+    if named:
+        return await find_archive(store, named)
     records = [info async for info in _task_records(store, archive.ref.context_id)]
     until = next((info.updated for info in records if info.key == task_key(archive.ref)), float("inf"))
     earlier = [info for info in records if info.updated < until and _completed(info)]
@@ -120,6 +124,13 @@ async def find_base(store: ObjectStore, archive: Archive) -> Archive | None:
         return None
     ref = parse_task(max(earlier, key=lambda info: info.updated).key)
     return await find_archive(store, ref.task_id) if ref else None
+
+
+async def _start_named(store: ObjectStore, ref: TaskRef) -> str:
+    record = await TaskRecords(store).load(ref)
+    if record is None or not record.task.history:
+        return ""
+    return str(dict(record.task.history[0].metadata).get(START_FROM, ""))
 
 
 async def _task_records(store: ObjectStore, context_id: str) -> AsyncIterator[ObjectInfo]:
@@ -146,7 +157,6 @@ class TarGz:
         self._chunks = chunks
         self._packed = b""
         self._inflate = isal_zlib.decompressobj(_GZIP)
-        self._full = False
         self._plain = bytearray()
         self._left = 0
         self._padding = 0
@@ -219,7 +229,7 @@ class TarGz:
 
     async def _more(self) -> None:
         """Unpacks one more piece. Raises CommandFailed at the end of what there is."""
-        while not self._packed and not self._full:
+        while not self._packed:
             try:
                 self._packed = await anext(self._chunks)
             except StopAsyncIteration:
@@ -227,11 +237,9 @@ class TarGz:
         if self._inflate.eof:  # the next gzip member
             self._inflate = isal_zlib.decompressobj(_GZIP)
         try:
-            piece = self._inflate.decompress(self._packed, PIECE)
+            self._plain += self._inflate.decompress(self._packed, PIECE)
         except _DAMAGED as error:
             raise CommandFailed(f"the archive cannot be unpacked: {error}") from error
-        self._plain += piece
-        self._full = len(piece) == PIECE and not self._inflate.eof  # it may hold more without more input
         self._packed = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
 
 

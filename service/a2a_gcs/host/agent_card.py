@@ -57,8 +57,18 @@ def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> Ag
         card.CopyFrom(own)
     else:
         card.MergeFrom(_described(settings))
+    declare_capabilities(card)
+    del card.supported_interfaces[:]
+    card.supported_interfaces.extend(interfaces(origin))
+    return card
+
+
+def declare_capabilities(card: AgentCard) -> None:
+    """Makes a card say what any agent can do that is hosted here, and which rule its contexts follow."""
     card.capabilities.streaming = True
     card.capabilities.push_notifications = False
+    if any(extension.uri == LINEAR_EXECUTION for extension in card.capabilities.extensions):
+        return
     card.capabilities.extensions.append(
         AgentExtension(
             uri=LINEAR_EXECUTION,
@@ -68,9 +78,6 @@ def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> Ag
             required=False,
         )
     )
-    del card.supported_interfaces[:]
-    card.supported_interfaces.extend(interfaces(origin))
-    return card
 
 
 def interfaces(origin: str) -> list[AgentInterface]:

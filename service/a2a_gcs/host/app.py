@@ -21,13 +21,11 @@ from a2a_gcs.errors import StoreError
 from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, list_grpc
 from a2a_gcs.host.auth import Authenticator, open_authenticator
 from a2a_gcs.host.auth.middleware import AuthMiddleware
-from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large, within_bounds
-from a2a_gcs.host.checked import CheckedHandler
+from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large
 from a2a_gcs.host.grpc import GrpcServer
 from a2a_gcs.host.grpc.authentication import CallerInterceptor
-from a2a_gcs.host.roots import RootedHandler
-from a2a_gcs.host.sdk_faults import jsonrpc_routes, push_configs, required_extensions, rest_routes
-from a2a_gcs.host.services import Services, origin
+from a2a_gcs.host.sdk_faults import jsonrpc_routes, rest_routes
+from a2a_gcs.host.services import Services, checked, origin
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.host.stack import HostedAgent
 from a2a_gcs.objectstore import ObjectStore
@@ -53,7 +51,7 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
     for agent in services.agents:
         declare_security(agent.card, settings)
     authenticator = open_authenticator(settings)
-    handlers = {agent.name: _checked(agent, services.handlers[agent.name], settings) for agent in services.agents}
+    handlers = {agent.name: checked(services.handlers[agent.name], agent, settings) for agent in services.agents}
     first = services.agents[0]
     grpc = _grpc_server(settings, handlers[first.name], first.card, authenticator)
     signer = card_signer(settings.card_signing_key, settings.card_signing_key_id) if settings.card_signing_key else None
@@ -110,11 +108,6 @@ async def _drain(services: Services, grpc: GrpcServer | None) -> None:
 
 def _title(services: Services) -> str:
     return services.agents[0].card.name if len(services.agents) == 1 else "a2a-gcs"
-
-
-def _checked(agent: HostedAgent, handler: RootedHandler, settings: Settings) -> CheckedHandler:
-    checks = (within_bounds(max_parts=settings.max_parts), required_extensions(agent.card), push_configs(agent.card))
-    return CheckedHandler(handler, checks)
 
 
 def _add_agent(app: FastAPI, agent: HostedAgent, handler: RequestHandler, settings: Settings) -> None:

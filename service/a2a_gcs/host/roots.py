@@ -34,7 +34,7 @@ from a2a_gcs.errors import ConfigError, InvalidId
 from a2a_gcs.host.errors import to_a2a_error
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.host.stack import Ground, HostedAgent, Shared, Stack
-from a2a_gcs.layout import AGENTS, CONTEXTS_PREFIX, POINTERS_PREFIX, USERS, root_of
+from a2a_gcs.layout import AGENTS, CONTEXTS_PREFIX, POINTERS_PREFIX, TENANTS, USERS, root_above, root_of
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore
 
@@ -54,6 +54,8 @@ class Roots:
     def of(self, agent: HostedAgent, context: ServerCallContext) -> Stack:
         """The stack for a call. Raises InvalidId where tenant or owner cannot be a path segment."""
         owner = context.user.user_name if self._authenticated else ""
+        if self._authenticated and not owner:
+            raise InvalidId(owner, "of the caller is empty: nobody has authenticated this call")
         root = root_of(agent=agent.name, tenant=context.tenant, owner=owner)
         stack = self._stacks.pop(root, None) or Stack(self._shared, agent, self._ground(root))
         self._stacks[root] = stack  # the most recently used one last
@@ -106,12 +108,25 @@ async def refuse_other_roots(bucket: ObjectStore, *, several_agents: bool, authe
     if several_agents or authenticated:
         strangers += [POINTERS_PREFIX, CONTEXTS_PREFIX]
     for prefix in strangers:
-        if (await bucket.list(prefix, limit=1)).objects:
+        if found := (await bucket.list(prefix, limit=1)).objects:
+            old = root_above(found[0].key)
+            new = _moved(old, several_agents=several_agents, authenticated=authenticated)
             raise ConfigError(
                 f"the bucket holds data below {prefix}, but with these settings everything is kept below {here}: "
-                "it could not be seen. Serve it as before, move it with `a2a-gcs migrate --to-root`, "
+                "it could not be seen. Serve it as before, move it, with all hosts stopped, by "
+                f"`a2a-gcs migrate {f'--from-root {old} ' if old else ''}--to-root {new} --store URI`, "
                 "or use another prefix: --store gs://bucket/prefix"
             )
+
+
+def _moved(root: str, *, several_agents: bool, authenticated: bool) -> str:
+    """Where a host with these settings would see what is below `root`; what only people know stands in brackets."""
+    parts = root.split("/")
+    named = dict(zip(parts[::2], parts[1::2], strict=False))
+    wanted = [(AGENTS, "<agent>")] if several_agents else []
+    wanted += [(TENANTS, named[TENANTS])] if TENANTS in named else []
+    wanted += [(USERS, "<owner>")] if authenticated or (several_agents and USERS in named) else []
+    return "/".join(f"{kind}/{named.get(kind, unknown)}" for kind, unknown in wanted) or "/"
 
 
 class RootedHandler(SdkRequestHandler):

@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import structlog
@@ -21,8 +21,11 @@ from a2a_gcs.executors.command_process import Lease
 from a2a_gcs.executors.spec import load_agent
 from a2a_gcs.host.admission import Admission
 from a2a_gcs.host.agent_card import build_card
+from a2a_gcs.host.bounds import within_bounds
+from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.drain import Drain
 from a2a_gcs.host.roots import RootedHandler, Roots, refuse_other_roots
+from a2a_gcs.host.sdk_faults import push_configs, required_extensions
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.host.stack import HostedAgent, Shared
 from a2a_gcs.layout import heartbeat_key
@@ -49,10 +52,20 @@ class Services:
     Args:
         settings: The settings.
         store: A store to use instead of opening `settings.store`; it is not closed.
+        agents: The agents to host instead of those that the settings name.
+        authenticated: Whether callers are known, so that each has a root of its own; None: as the settings say.
     """
 
-    def __init__(self, settings: Settings, store: ObjectStore | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: ObjectStore | None = None,
+        *,
+        agents: Sequence[HostedAgent] = (),
+        authenticated: bool | None = None,
+    ) -> None:
         self.settings = settings
+        self._authenticated = settings.authenticated if authenticated is None else authenticated
         self.host_id = _host_id()
         self._given = store
         self.store = store or open_store(settings.store, budget=settings.store_budget_seconds)
@@ -66,14 +79,14 @@ class Services:
         )
         self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
         try:
-            self.agents = hosted_agents(settings, self._command_options())
+            self.agents = agents or hosted_agents(settings, self._command_options())
         except ConfigError:
             self.workdirs.close()
             raise
         self.admission = Admission(most=settings.max_running_tasks, most_per_owner=settings.max_running_tasks_per_owner)
         warm = WarmDirs(settings.warm_workspace_bytes)
         shared = Shared(settings, self.store, self.table, self.workdirs, warm, self.admission)
-        self.roots = Roots(shared, authenticated=settings.authenticated)
+        self.roots = Roots(shared, authenticated=self._authenticated)
         self.handlers = {agent.name: RootedHandler(self.roots, agent) for agent in self.agents}
         self.watch = Watch(self._watched, every=min(1.0, settings.lease_seconds / 10))
         self.sweep = Sweep(
@@ -105,7 +118,7 @@ class Services:
             await refuse_other_roots(
                 self.store,
                 several_agents=bool(self.settings.agents),
-                authenticated=self.settings.authenticated,
+                authenticated=self._authenticated,
             )
         except StoreError as e:
             raise ConfigError(await self._why(e)) from e
@@ -174,6 +187,12 @@ def hosted_agents(settings: Settings, command: CommandOptions) -> list[HostedAge
         executor, path = load_agent(each.agent, command), each.path or f"/{each.name}"
         hosted.append(HostedAgent(each.name, path, executor, each, build_card(executor, each, origin(settings) + path)))
     return hosted
+
+
+def checked(handler: RootedHandler, agent: HostedAgent, settings: Settings) -> CheckedHandler:
+    """An agent's handler behind the checks that every request has to pass, whatever the binding."""
+    checks = (within_bounds(max_parts=settings.max_parts), required_extensions(agent.card), push_configs(agent.card))
+    return CheckedHandler(handler, checks)
 
 
 def origin(settings: Settings) -> str:

@@ -15,14 +15,16 @@ import tracemalloc
 
 import pytest
 import structlog
+from a2a.types.a2a_pb2 import Task
 
 from a2a_gcs.cli.archives import TarGz
 from a2a_gcs.cli.errors import CommandFailed
 from a2a_gcs.layout import workspace_key
+from a2a_gcs.ledger.errors import START_FROM
 from a2a_gcs.objectstore import open_store
 from a2a_gcs.objectstore.port import OVERWRITE
 from a2a_gcs.workspaces.snapshots import Snapshots
-from tests.support.hosts import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, Bucket
+from tests.support.hosts import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, Bucket, message, status
 
 TIME = 1_700_000_000
 SHOWN = "2023-11-14T22:13:20Z"
@@ -50,9 +52,12 @@ class Tasks:
         self.uri = f"file:{tmp_path / 'store'}"
         self._directory = tmp_path / "tree"
 
-    def end(self, state=COMPLETED, *, context="ctx", **files):
+    def end(self, state=COMPLETED, *, context="ctx", start_from=None, **files):
         """Runs a task to a state, with files by name (`__` for `/`): text, bytes, or a function of the path."""
-        return asyncio.run(self._end(state, context, files))
+        said = message()
+        if start_from:
+            said.metadata[START_FROM] = start_from
+        return asyncio.run(self._end(state, context, said, files))
 
     def begin(self):
         """A task that runs."""
@@ -63,9 +68,10 @@ class Tasks:
             host = await Bucket(store).host("h")
             return (await act(host, store)).ref.task_id
 
-    async def _end(self, state, context, files):
+    async def _end(self, state, context, said, files):
         async def act(host, store):
-            claim = await host.start(context)
+            claim = await host.start(context, said)
+            await host.save_task(Task(id=claim.ref.task_id, context_id=context, history=[said], status=status(WORKING)))
             with self._tree(files) as tree:
                 saved = await Snapshots(store).save(tree, workspace_key(claim.ref), replaces=0)
             if state == INPUT_REQUIRED:
@@ -301,6 +307,13 @@ def test_diff_of_a_task_that_asks_is_what_it_changed_so_far(workspace, tasks):
     assert "+2\n" in workspace("diff", tasks.end(INPUT_REQUIRED, a="1\n2\n"))
 
 
+def test_diff_of_a_task_that_was_told_where_to_start(workspace, tasks):
+    """Its message named an earlier task, so the one before it has nothing to do with what it changed."""
+    first = tasks.end(a="1\n")
+    tasks.end(a="other\n")
+    assert workspace("diff", tasks.end(a="1\n2\n", start_from=first), "--stat").startswith("changed   a  +1 -0\n")
+
+
 def test_diff_stat_counts(workspace, tasks):
     """A line for each file, and one for all."""
     tasks.end(a="1\n2\n", b=b"\0", c="x")
@@ -449,7 +462,7 @@ FILES = {"a": b"1", "x" * 90 + "/" + "é" * 150: b"2", "empty": b"", "large": by
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-@pytest.mark.parametrize("size", [1000, 10**9])
+@pytest.mark.parametrize("size", [1, 1000, 10**9])
 def test_every_plain_archive_is_read(form, size):
     """Long names in either format, content larger than any chunk, and chunks larger than any content."""
     assert read(archive(FILES, form=form), size) == FILES

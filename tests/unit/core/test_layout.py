@@ -15,9 +15,13 @@ from a2a_gcs.layout import (
     decode_segment,
     encode_segment,
     heartbeat_key,
+    parse_context,
     parse_pointer,
+    parse_root,
     parse_task,
     pointer_key,
+    root_above,
+    root_of,
     task_key,
     workspace_key,
 )
@@ -164,3 +168,42 @@ def test_no_task_takes_the_ledger_records_place(task_id):
 def test_a_foreign_key_is_nobodys_task(key):
     """A key that looks like a task's but that no id encodes to is passed over."""
     assert parse_task(key) is None
+
+
+@given(ids, ids, ids, st.sets(st.sampled_from(["agent", "tenant", "owner"])))
+def test_a_root_is_read_back_from_its_text_and_from_keys(agent, tenant, owner, which):
+    """With or without slashes around it; what is below a root is below no other one."""
+    names = {"agent": agent, "tenant": tenant, "owner": owner}
+    root = root_of(**{kind: name for kind, name in names.items() if kind in which})
+    assert parse_root(root) == parse_root(f"/{root}/") == root
+    for key in (pointer_key(owner), context_key(tenant), workspace_key(TaskRef(agent, owner))):
+        assert root_above(f"{root}/{key}" if root else key) == root
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["alice", "users", "users/", "users//", "users/a/b", "users/a/agents/b", "agents/a/agents/b", "agents//users/a"],
+)
+def test_what_is_no_root_is_refused(text):
+    """Any other order, number or kind of segments."""
+    with pytest.raises(InvalidId, match="in this order"):
+        parse_root(text)
+
+
+def test_a_root_is_written_as_it_is_stored():
+    """An id that is not encoded is named in its encoded form."""
+    with pytest.raises(InvalidId, match="with a%40b in place of a@b"):
+        parse_root("users/a@b")
+
+
+@given(ids)
+def test_a_contexts_record_is_known_by_its_key(value):
+    """And no other key is taken for one."""
+    assert parse_context(context_key(value)) == value
+    for key in (
+        pointer_key(value),
+        task_key(TaskRef(value, "t")),
+        f"users/u/{context_key(value)}",
+        heartbeat_key(value),
+    ):
+        assert parse_context(key) is None

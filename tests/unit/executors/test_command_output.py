@@ -132,9 +132,11 @@ async def test_notes_are_coalesced(reader):
     """What comes at once is one message, and the end of a flood stands for it."""
     sink = Sink()
     notes = Notes(sink)
-    reader.feed_data(b"one\n")
-    reader.feed_data(b"two\n")
     run = asyncio.create_task(notes.run(reader))
+    for line in (b"one\n", b"two\n"):
+        reader.feed_data(line)
+        for _ in range(20):  # it has read the line by now, and waits for more
+            await asyncio.sleep(0)
     assert await sink.sent.get() == "one\ntwo"
     reader.feed_data(b"x\n" * 100_000 + b"last")
     reader.feed_eof()

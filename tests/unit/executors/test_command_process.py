@@ -13,6 +13,7 @@ import pytest
 from a2a_gcs.clock import boottime
 from a2a_gcs.executors import command_supervisor
 from a2a_gcs.executors.command_process import Ended, Lease, NotStarted, running
+from tests.support.host_process import environment
 from tests.support.processes import NAMES, alive, started, tree
 from tests.support.waiting import until
 
@@ -187,6 +188,33 @@ async def test_a_tree_that_goes_on_forking_is_caught(run):
         assert await program.ended() == Ended(3)
 
 
+HOST = """
+import asyncio, sys
+from pathlib import Path
+from a2a_gcs.clock import boottime
+from a2a_gcs.executors.command_process import Lease, running
+
+async def main(directory, *argv):
+    lease = Lease(lambda: boottime() + 3600, every=60)
+    async with running(argv, directory=Path(directory), environment={}, stdin=None, grace=3600, lease=lease) as program:
+        await program.ended()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+async def test_it_ends_at_once_when_its_host_dies(tmp_path, number):
+    """However that dies, and however long its lease still is; the supervisor goes last."""
+    command = [sys.executable, "-c", HOST, tmp_path, *tree("deaf", tmp_path)]
+    host = await asyncio.create_subprocess_exec(*command, env=environment())
+    pids = await until(lambda: started(tmp_path))
+    (supervisor,) = children(host.pid)
+    host.send_signal(number)
+    await host.wait()
+    await gone([*pids, supervisor])
+
+
 async def test_it_ends_when_its_host_falls_silent(run, tmp_path):
     """The lease that the last beat told of is over, as it is when the host is suspended: everything is killed."""
     until_then = boottime() + 1.0
@@ -209,13 +237,13 @@ async def test_it_ends_with_its_supervisor(run, tmp_path):
     """Should somebody kill that one, the program is killed too, and is said to have been."""
     async with run(*sh(f"echo $PPID; exec {sys.executable} -S -c 'import time; time.sleep(600)'")) as program:
         supervisor = int(await program.stdout.readline())
-        (child,) = command_supervisor_children(supervisor)
+        (child,) = children(supervisor)
         os.kill(supervisor, signal.SIGKILL)
         assert await program.ended() == Ended(None, signal.SIGKILL)
     await gone([child])
 
 
-def command_supervisor_children(pid):
+def children(pid):
     listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True)
     return [int(line) for line in listed.stdout.split()]
 

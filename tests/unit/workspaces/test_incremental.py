@@ -494,6 +494,40 @@ async def test_a_restore_without_its_parts_reads_the_archive(which, how, source,
     await snapshots.close()
 
 
+@pytest.mark.parametrize("which", ["tail", "part"])
+async def test_a_twin_of_another_snapshot_is_not_taken_for_the_part(which, source, target, store, no_tick):
+    """Whole, of the same sizes, and wrong: only checksums tell, and the archive itself is read."""
+    snapshots = in_parts(store)
+    saved = await snapshots.save(fill(source), key("a"), replaces=0)
+    tree = describe(source)
+    for seed in range(500):
+        (source / "d1" / "f001").write_bytes(random.Random(seed).randbytes(700))
+        os.utime(source / "d1" / "f001", ns=(0, tree[b"d1/f001"][2]))
+        other = await snapshots.save(source, key(f"b{seed}"), replaces=0, base=saved.baseline)
+        if other.size == saved.size:
+            break
+    if which == "tail":
+        old, new = saved.baseline.tail, other.baseline.tail
+    else:
+        [old] = saved.baseline.known - other.baseline.known - {saved.baseline.tail}
+        [new] = other.baseline.known - saved.baseline.known - {other.baseline.tail}
+    await store.put(part_key(key("a"), old), (await store.get(part_key(key("a"), new))).body, OVERWRITE)
+    assert other.size == saved.size
+    await snapshots.restore(key("a"), saved.pin, target)
+    assert describe(target) == tree
+    await snapshots.close()
+
+
+async def test_directories_are_never_too_young(source, target, store, all_young):
+    """A restore sets their times last, and an archive holds nothing of them that a change could hide in."""
+    snapshots = in_parts(store)
+    saved = await snapshots.save(fill(source), key("a"), replaces=0)
+    restored = await snapshots.restore(key("a"), saved.pin, target)
+    directories = {path for path, what in describe(source).items() if what[3] is None}
+    assert restored.baseline.recent.keys() == describe(source).keys() - directories
+    await snapshots.close()
+
+
 async def test_parts_do_not_stand_in_for_an_archive_that_is_gone(source, target, store):
     """All the bytes would be there, but not what was pinned: nobody pretends."""
     snapshots = in_parts(store)

@@ -310,6 +310,26 @@ async def test_a_file_that_is_renamed_is_not_lost(large):
     assert names((await store.get(KEY)).body) == ["a-large", "b-new-name"]
 
 
+async def test_a_hard_link_does_not_end_up_with_another_files_content(large, target):
+    """The first of two names gets a new file while the save runs: the second keeps its own content."""
+    (large / "y-first").write_text("shared")
+    os.link(large / "y-first", large / "z-second")
+
+    def replace(tries: int, count: int) -> None:
+        if (tries, count) == (1, 1):
+            (large / "new").write_text("not shared")
+            (large / "new").rename(large / "y-first")
+
+    store = Watched(replace)
+    snapshots = quick(store)
+
+    saved = await snapshots.save(large, KEY, replaces=0)
+    await snapshots.restore(KEY, saved.pin, target)
+
+    assert store.tries == 2
+    assert describe(target) == describe(large)
+
+
 @pytest.mark.parametrize("what", ["directory", "file"])
 async def test_a_link_put_in_place_is_not_followed(what, large, target, tmp_path):
     """A directory or file swapped for a link to outside while the save runs: nothing from outside gets in."""

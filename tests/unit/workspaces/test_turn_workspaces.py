@@ -232,6 +232,15 @@ async def test_a_message_can_take_up_what_a_failed_task_left(start):
     assert said(await starting_from(host, failed.id, "4")) == "1;fail 2;4;"
 
 
+async def test_a_failed_tasks_directory_is_not_used_for_that(start, bucket):
+    """What it left comes from the bucket, also on the host that ran it."""
+    async with FaultyStore(bucket.store) as store:
+        host = await start(journals(), store=store, warm_bytes=KEPT)
+        failed = await host.send("fail 1")
+        assert said(await starting_from(host, failed.id, "2")) == "fail 1;2;"
+        assert store.count("stream") == 1
+
+
 @pytest.mark.parametrize("named", ["unknown", "another context's", "never saved", "with a control\ncharacter", ""])
 async def test_what_cannot_be_started_from_is_refused(start, bucket, named):
     """InvalidParams, and nothing is claimed: no new object, and the context is as free as before."""
@@ -284,6 +293,17 @@ async def test_a_setting_goes_on_with_the_last_one_that_verifies(start, bucket, 
     [announced] = [get_message_text(m) for m in task.history if "could not be restored" in get_message_text(m)]
     assert f"task {tasks[2].id} " in announced
     assert f"task {tasks[0].id}," in announced
+
+
+async def test_by_default_nothing_older_takes_its_place(start, bucket):
+    """An earlier snapshot would verify; the task fails, and its agent does not run."""
+    host = await start(journals())
+    tasks = [await host.send(text) for text in "12"]
+    await lose(bucket, tasks[1].id, "gone")
+    after = await host.send("3")
+    assert after.status.state == FAILED
+    assert f"The workspace of task {tasks[1].id} could not be restored" in said(after)
+    assert host.agent.runs == 2
 
 
 async def test_where_none_verifies_the_task_fails(start, bucket):

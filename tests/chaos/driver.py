@@ -8,6 +8,7 @@ alone and prints what the checker says.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import sys
@@ -123,25 +124,26 @@ async def _pause(seconds, until):
 
 
 async def _client(world, draws, until):
-    """One client: acts, thinks, acts again. It never waits past the end for an answer."""
+    """One client: acts, thinks, acts again, now and then on two hosts at once. It never waits past the end."""
     actions = ("send", "stream", "at_once", "retry", "answer", "cancel", "subscribe", "get", "list", "stream")
     while time.monotonic() < until:
         action = draws.choices(actions, (3, 4, 2, 2, 4, 1.5, 4, 3, 1, 2))[0]
-        context, host = draws.choice(CONTEXTS), draws.choice(list(HOSTS))
+        context, hosts = draws.choice(CONTEXTS), draws.sample(list(HOSTS), 2 if draws.random() < 0.3 else 1)
         pick, text, leaves = draws.random(), _words(draws), draws.random() < 0.4
         patience, think = draws.uniform(0.3, 2.0) if leaves else 15.0, draws.expovariate(4.0)
-        serving = world.hosts[host] if world.hosts[host].serves else _serving(world)
-        if serving is not None:
-            call = _act(world, serving, action, context, (pick, text))
-            try:
-                async with asyncio.timeout(min(patience, until + 3 - time.monotonic())):
-                    await call
-            except TimeoutError:
-                pass  # the client has gone
+        serving = {_serving(world, name) for name in hosts} - {None}
+        try:
+            async with asyncio.timeout(min(patience, until + 3 - time.monotonic())):
+                await asyncio.gather(*(_act(world, host, action, context, (pick, text)) for host in serving))
+        except TimeoutError:
+            pass  # the client has gone
         await _pause(think, until)
 
 
-def _serving(world):
+def _serving(world, name):
+    """The host of that name, or another one while it is not there."""
+    if world.hosts[name].serves:
+        return world.hosts[name]
     return next((h for h in world.hosts.values() if h.serves), None)
 
 
@@ -196,7 +198,7 @@ def _task(calls, context, pick, *, waiting):
 
 
 async def aftermath(world):
-    """All faults end, every host dies; a fresh one then has to get every context to go on."""
+    """All faults end, every host dies at work; a fresh one then has to get every context to go on."""
     world.faultless()
     for host in world.hosts.values():
         host.wire.chance = None
@@ -204,6 +206,9 @@ async def aftermath(world):
         if host.stopped:
             host.resume()
         host.heal()
+    work = zip(CONTEXTS, itertools.cycle(world.hosts.values()), strict=False)
+    sending = [world.clients.send(host, "silent 60", context=context, at_once=True) for context, host in work]
+    await asyncio.wait(map(asyncio.ensure_future, sending), timeout=3.0)
     await asyncio.gather(*(h.kill() for h in world.hosts.values()))
     world.notes["ended_at"] = time.time()
     world.phase = "after"

@@ -16,14 +16,14 @@ import shutil
 from a2a.server.cluster import TaskVersion
 from a2a.types.a2a_pb2 import Task, TaskState, TaskStatusUpdateEvent
 
-from a2a_gcs import cas, journal, layout
+from a2a_gcs import cas, claims, journal, layout
 from a2a_gcs.claims import End
 from a2a_gcs.errors import Conflict, NotFound, StoreError
 from a2a_gcs.executors import workspaced
 from a2a_gcs.host import drain
 from a2a_gcs.journal import Journal, Journaled
 from a2a_gcs.layout import context_key
-from a2a_gcs.ledger import heartbeat, ledger, settle, state
+from a2a_gcs.ledger import heartbeat, ledger, settle, state, sweep
 from a2a_gcs.ledger.errors import Repeated
 from a2a_gcs.objectstore import retry
 from a2a_gcs.objectstore.port import OVERWRITE, WRITE_ID, IfVersion, ObjectInfo
@@ -247,6 +247,16 @@ def no_settlement():
 
 
 @mutation
+def no_sweep():
+    """What a dead host left is settled only where somebody touches it."""
+
+    async def run(_self):
+        await asyncio.Event().wait()
+
+    patch(sweep.Sweep, "run", run)
+
+
+@mutation
 def no_tombstone():
     """*tombstone*: a dead claim without a task.json is only forgotten."""
 
@@ -352,6 +362,12 @@ def no_watch():
 def no_lapse():
     """A host that cannot renew its lease goes on."""
     patch(heartbeat.Heartbeat, "_lapse", lambda _self: None)
+
+
+@mutation
+def claims_without_lease():
+    """A host makes claims though its lease has run out."""
+    patch(claims.ClaimTable, "lease_until", lambda _self, _moment: None)
 
 
 @mutation

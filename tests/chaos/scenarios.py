@@ -570,6 +570,21 @@ async def end_that_cannot_be_written(world):
 # ---------------------------------------------------------------------- frozen, blocked
 
 
+async def nobody_looks(world):
+    """A task of a dead host that nobody touches is ended all the same, by the sweep of another host."""
+    a, _ = await world.start("a", "b")
+    task = await started(world, a, "silent 60", "unseen")
+    await until(lambda: task in _listed(world), what="a heartbeat that lists the task")
+    await a.kill()
+    await closed(world, "unseen", task, "FAILED", seconds=world.lease + 3 * world.lease + SOON / 2)
+
+
+def _listed(world):
+    """The claims on all heartbeats, as text."""
+    keys = {w["key"] for w in world.gateway.history(world.bucket, "hosts/")}
+    return "".join((world.body(key) or b"").decode() for key in keys)
+
+
 async def frozen_past_its_lease(world):
     """A host is suspended for longer than its lease; another one takes over; it wakes, and changes nothing."""
     a, b = await world.start("a", "b")

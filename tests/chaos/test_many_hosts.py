@@ -40,6 +40,11 @@ async def test_a_killed_host_blocks_nobody_and_keeps_what_was_journaled(world):
     await scenarios.killed_while_streaming(world)
 
 
+async def test_a_task_of_a_dead_host_ends_though_nobody_looks(world):
+    """The sweep of another host ends what a dead host left running."""
+    await scenarios.nobody_looks(world)
+
+
 async def test_a_frozen_host_that_wakes_overwrites_nothing(world):
     """SIGSTOP for longer than the lease, take-over, SIGCONT: nothing moves backwards."""
     await scenarios.frozen_past_its_lease(world)

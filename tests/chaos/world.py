@@ -110,6 +110,7 @@ class World:
 
     async def trace(self):
         """Everything that happened, as one JSON document: what `tests.chaos.checker.check` takes."""
+        self.faultless()
         writes = self.writes()
         await _fetch_bodies(self.gateway.url, self.bucket, writes)
         return {

@@ -47,7 +47,7 @@ class Rig:
 @pytest.fixture(scope="session")
 def emulator():
     """The gateway. Races on one key take more than a write a second; the limit has tests of its own."""
-    with FakeGcs.start(options=["--write-burst=1000"]) as server:
+    with FakeGcs.start() as server, server.settings(write_limit_refill=1000.0):
         yield server
 
 

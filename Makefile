@@ -6,10 +6,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench bench-smoke fidelity-testbench tck check lint types imports format clean
+.PHONY: help setup run test bench bench-smoke chaos-mutants fidelity-testbench tck check lint types imports format clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ bench-smoke: $(STAMP)  ## Requests, bytes and round trips of typical exchanges (
 bench: bench-smoke  ## All benchmarks, side by side
 	$(BIN)/python -m tests.benchmark.bench_gateway
 	$(BIN)/python -m tests.benchmark.bench_workspaces
+
+chaos-mutants: $(STAMP)  ## Break each rule of the protocol on purpose: the chaos checker has to see all of them
+	$(BIN)/python -m tests.chaos.mutants $(ARGS)
 
 fidelity-testbench: $(STAMP)  ## The emulator's rules against storage-testbench: make fidelity-testbench TESTBENCH_DIR=its checkout
 	$(BIN)/python -m tests.fake_gcs.run_testbench $(TESTBENCH_DIR)

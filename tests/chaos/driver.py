@@ -148,7 +148,7 @@ def _serving(world, name):
 
 
 def _words(draws):
-    count, pause = draws.randint(1, 12), draws.choice((0, 20, 100, 250))
+    count, pause = draws.choices((draws.randint(1, 12), 40), (6, 1))[0], draws.choice((0, 20, 100, 250))
     return draws.choices(
         (f"work {count} {pause}", f"ask {count} {pause}", f"fail {count}", f"silent {draws.uniform(0.1, 2.5):.1f}"),
         (6, 4, 1, 2),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import subprocess
 import sys
 import tempfile
@@ -66,7 +67,7 @@ SCENARIOS = {
 """Which scenario brings a mutant to where it fails, and what is to notice: a rule of the checker, or, where only a
 deadline or the count of answers can tell, an assertion of the scenario."""
 
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 90.0
 
 
 @dataclass
@@ -76,10 +77,12 @@ class Outcome:
     Attributes:
         violations: What the checker found.
         failure: The assertion that failed, "" if none did.
+        broken: What shows that the mutation itself does not work any more; then nothing else counts.
     """
 
     violations: list
     failure: str = ""
+    broken: str = ""
 
     @property
     def clean(self):
@@ -87,11 +90,15 @@ class Outcome:
 
     def shows(self, rule):
         """What broke a rule; "" if it was kept."""
+        if self.broken:
+            return ""
         if rule == ASSERTION:
             return self.failure
         return next((str(v) for v in self.violations if v.rule == rule), "")
 
     def __str__(self):
+        if self.broken:
+            return f"the mutation is broken, mend it: {self.broken}"
         return "; ".join([*map(str, self.violations[:2]), self.failure]) or "nothing was noticed"
 
 
@@ -105,7 +112,9 @@ async def run(gateway, directory, scenario, mutant=""):
         except (AssertionError, TimeoutError, subprocess.TimeoutExpired) as error:
             failure = f"{type(error).__name__} {error}".strip()
         trace = await world.trace()
-    return Outcome(check(trace), failure)
+    logs = "".join(host.process.errors() for host in world.hosts.values())
+    broken = re.search(r"mutations\.py[^\n]*((?:Attribute|Type|Name)Error[^\n]{,100})", logs)
+    return Outcome(check(trace), failure, broken[1] if broken else "")
 
 
 async def run_random(gateway, directory, mutant, seed, seconds):

@@ -470,7 +470,7 @@ def no_drain():
     """A host that is stopped just stops."""
 
     async def run(self):
-        self._handler.draining = True
+        self._admission.draining = True
 
     patch(drain.Drain, "run", run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -29,7 +30,7 @@ def wall_clock() -> float:
 
 
 class MemoryStore(ObjectStore):
-    """A bucket that lives as long as this object, for one event loop.
+    """A bucket that lives as long as this object, for any number of threads and event loops.
 
     Every call lets other tasks run once before its effect, as a store on a
     network does, so that races show in tests; the effect itself is atomic.
@@ -43,6 +44,7 @@ class MemoryStore(ObjectStore):
         self._objects: dict[str, Blob] = {}
         self._keys: list[str] = []  # sorted; code point order is UTF-8 byte order
         self._versions = itertools.count(1)
+        self._lock = threading.RLock()  # around each effect: keys and objects change together
 
     async def get(self, key: str, *, version: int | None = None, with_metadata: bool = False) -> Blob:
         validate_key(key)
@@ -106,21 +108,25 @@ class MemoryStore(ObjectStore):
     async def delete(self, key: str, *, version: int | None = None) -> None:
         validate_key(key)
         await asyncio.sleep(0)
-        if version not in {None, self._find(key).info.version}:
-            raise Conflict(key)
-        del self._objects[key]
-        del self._keys[bisect.bisect_left(self._keys, key)]
+        with self._lock:
+            if version not in {None, self._find(key).info.version}:
+                raise Conflict(key)
+            del self._objects[key]
+            del self._keys[bisect.bisect_left(self._keys, key)]
 
     async def list(self, prefix: str, *, start: str = "", page: str | None = None, limit: int = MAX_PAGE) -> Page:
         validate_limit(limit)
         await asyncio.sleep(0)
-        first = bisect.bisect_left(self._keys, max(prefix, start))
-        if page is not None:
-            first = max(first, bisect.bisect_right(self._keys, page))
-        matching = itertools.takewhile(lambda key: key.startswith(prefix), itertools.islice(self._keys, first, None))
-        found = list(itertools.islice(matching, limit + 1))
-        now = self._now()
-        infos = [replace(self._objects[key].info, as_of=now) for key in found[:limit]]
+        with self._lock:
+            first = bisect.bisect_left(self._keys, max(prefix, start))
+            if page is not None:
+                first = max(first, bisect.bisect_right(self._keys, page))
+            matching = itertools.takewhile(
+                lambda key: key.startswith(prefix), itertools.islice(self._keys, first, None)
+            )
+            found = list(itertools.islice(matching, limit + 1))
+            now = self._now()
+            infos = [replace(self._objects[key].info, as_of=now) for key in found[:limit]]
         return Page(infos, infos[-1].key if len(found) > limit else None)
 
     async def compose(
@@ -135,13 +141,14 @@ class MemoryStore(ObjectStore):
         copied = validate_write(key, mode, metadata)
         validate_sources(sources)
         await asyncio.sleep(0)
-        parts = []
-        for source in sources:
-            part = self._find(source.key)
-            if source.version not in {None, part.info.version}:
-                raise Conflict(source.key)
-            parts.append(part.body)
-        return self._write(key, b"".join(parts), mode, copied, content_type)
+        with self._lock:
+            parts = []
+            for source in sources:
+                part = self._find(source.key)
+                if source.version not in {None, part.info.version}:
+                    raise Conflict(source.key)
+                parts.append(part.body)
+            return self._write(key, b"".join(parts), mode, copied, content_type)
 
     async def close(self) -> None:
         """Forgets nothing: the objects go when the store does."""
@@ -153,21 +160,23 @@ class MemoryStore(ObjectStore):
             raise NotFound(key) from None
 
     def _write(self, key: str, body: bytes, mode: Mode, metadata: dict[str, str], content_type: str) -> ObjectInfo:
-        current = self._objects.get(key)
-        if not holds(mode, current.info.version if current else None):
-            raise Conflict(key)
-        now = self._now()
-        info = ObjectInfo(
-            key=key,
-            version=next(self._versions),
-            size=len(body),
-            crc32c=crc32c(body),
-            metadata=metadata,
-            content_type=content_type,
-            updated=now,
-            as_of=now,
-        )
-        if current is None:
-            bisect.insort(self._keys, key)
-        self._objects[key] = Blob(info, bytes(body))
+        checksum = crc32c(body)
+        with self._lock:
+            current = self._objects.get(key)
+            if not holds(mode, current.info.version if current else None):
+                raise Conflict(key)
+            now = self._now()
+            info = ObjectInfo(
+                key=key,
+                version=next(self._versions),
+                size=len(body),
+                crc32c=checksum,
+                metadata=metadata,
+                content_type=content_type,
+                updated=now,
+                as_of=now,
+            )
+            if current is None:
+                bisect.insort(self._keys, key)
+            self._objects[key] = Blob(info, bytes(body))
         return info

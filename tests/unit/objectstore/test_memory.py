@@ -44,7 +44,7 @@ async def test_a_listing_holds_while_another_thread_writes_and_deletes(quick_swi
         thread.join()
 
 
-async def test_of_two_threads_one_creates_a_key():
+async def test_of_many_threads_one_creates_a_key(quick_switches):
     """if_absent has one winner, also over threads."""
     store = MemoryStore()
     start = threading.Barrier(8)

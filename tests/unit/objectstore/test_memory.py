@@ -42,26 +42,3 @@ async def test_a_listing_holds_while_another_thread_writes_and_deletes(quick_swi
     finally:
         stop.set()
         thread.join()
-
-
-async def test_of_many_threads_one_creates_a_key(quick_switches):
-    """if_absent has one winner, also over threads."""
-    store = MemoryStore()
-    start = threading.Barrier(8)
-    won: list[int] = []
-
-    async def create(n):
-        start.wait()
-        for key in range(200):
-            try:
-                await store.put(f"k/{key}", b"%d" % n, IF_ABSENT)
-            except Conflict:
-                continue
-            won.append(key)
-
-    threads = [threading.Thread(target=lambda n=n: asyncio.run(create(n))) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(won) == list(range(200))

@@ -325,6 +325,7 @@ class TurnWriter:
             journal=self._batch,
             pin=(self.claim.pin or known.pin) if ends else known.pin,
             patience=self.claim.patience if ends else 0,
+            base=self.claim.origin,
         )
 
     def _latest_copy(self) -> Task:

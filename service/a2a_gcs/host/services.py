@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import structlog
@@ -26,7 +26,7 @@ from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.drain import Drain
 from a2a_gcs.host.roots import RootedHandler, Roots, refuse_other_roots
 from a2a_gcs.host.sdk_faults import push_configs, required_extensions
-from a2a_gcs.host.settings import Settings
+from a2a_gcs.host.settings import AgentSettings, Settings, listed
 from a2a_gcs.host.stack import HostedAgent, Shared
 from a2a_gcs.layout import heartbeat_key
 from a2a_gcs.ledger.heartbeat import Heartbeat
@@ -79,7 +79,7 @@ class Services:
         )
         self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
         try:
-            self.agents = agents or hosted_agents(settings, self._command_options())
+            self.agents = agents or hosted_agents(settings, self._command_options)
         except ConfigError:
             self.workdirs.close()
             raise
@@ -95,16 +95,15 @@ class Services:
         self.drain = Drain(self.admission, self.table, self._surrender_unstarted)
         self._background: list[asyncio.Task[None]] = []
 
-    def _command_options(self) -> CommandOptions:
-        settings = self.settings
+    def _command_options(self, agent: AgentSettings) -> CommandOptions:
         return CommandOptions(
             self.workdirs,
-            Lease(self._agents_may_run_until, every=min(1.0, settings.lease_seconds / 12)),
+            Lease(self._agents_may_run_until, every=min(1.0, self.settings.lease_seconds / 12)),
             os.environ,
-            pass_on=tuple(name.strip() for name in settings.command_env.split(",") if name.strip()),
-            home=settings.command_home,
-            max_output=settings.command_max_output,
-            grace=settings.command_grace_seconds,
+            pass_on=listed(agent.command_env),
+            home=agent.command_home,
+            max_output=agent.command_max_output,
+            grace=agent.command_grace_seconds,
         )
 
     def _agents_may_run_until(self) -> float:
@@ -168,24 +167,22 @@ class Services:
         return open_store(self.settings.store, budget=self.settings.lease_seconds * 4 / 30)
 
 
-def hosted_agents(settings: Settings, command: CommandOptions) -> list[HostedAgent]:
+def hosted_agents(settings: Settings, command: Callable[[AgentSettings], CommandOptions]) -> list[HostedAgent]:
     """The agents of a host: the one that the settings name, or those of the configuration file.
 
     Args:
         settings: The settings.
-        command: What command agents are given.
+        command: What an agent with these settings is given, if it is a program.
 
     Raises:
         ConfigError: One cannot be loaded.
     """
-    if not settings.agents:
-        only = settings.one_agent()
-        executor = load_agent(only.agent, command)
-        return [HostedAgent("", "", executor, only, build_card(executor, only, origin(settings)))]
     hosted = []
-    for each in settings.agents:
-        executor, path = load_agent(each.agent, command), each.path or f"/{each.name}"
-        hosted.append(HostedAgent(each.name, path, executor, each, build_card(executor, each, origin(settings) + path)))
+    for each in settings.hosted():
+        name = each.name if settings.agents else ""
+        path = (each.path or f"/{name}") if name else ""
+        executor = load_agent(each.agent, command(each))
+        hosted.append(HostedAgent(name, path, executor, each, build_card(executor, each, origin(settings) + path)))
     return hosted
 
 

@@ -1,5 +1,6 @@
 """The path of a context: the same turn after turn and process after process, and never two turns in it."""
 
+import fcntl
 import os
 import select
 import signal
@@ -159,10 +160,11 @@ def test_a_start_removes_what_the_dead_left(host, root):
 
 
 @pytest.mark.parametrize("become", ["gone", "link", "file", "closed"])
-def test_whatever_an_agent_made_of_its_directory_it_can_be_left(dirs, tmp_path, become):
+def test_whatever_an_agent_made_of_its_directory_it_can_be_left(unprivileged, become):
     """Removed, replaced, or without a mode that lets anybody in: the next turn has an empty one."""
+    dirs = WorkDirs(unprivileged / "work")
     first = dirs.occupy("", "c", "t1")
-    outside = tmp_path / "outside"
+    outside = unprivileged / "outside"
     outside.mkdir()
     if become == "closed":
         first.path.chmod(0)
@@ -178,6 +180,24 @@ def test_whatever_an_agent_made_of_its_directory_it_can_be_left(dirs, tmp_path, 
     assert second.path.is_dir()
     assert not second.path.is_symlink()
     assert outside.is_dir()
+    dirs.close()
+
+
+def test_a_lock_of_a_place_that_is_gone_is_none(dirs, other, monkeypatch):
+    """Whoever opened it before its place was given up has to look again: somebody else may hold a new one."""
+    first = dirs.occupy("", "c", "t1")
+    real, between = fcntl.flock, []
+
+    def flock(fd, how):
+        if not between:
+            between.append(dirs.vacate(first.place))
+            between.append(other.occupy("", "c", "t2").place)
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    third = dirs.occupy("", "c", "t3")
+    assert between[1] is not None
+    assert third.place is None
 
 
 def test_many_processes_never_share_a_place(root):

@@ -291,6 +291,28 @@ async def test_all_turns_of_a_context_work_at_one_path(start, bucket, warm_bytes
     assert paths[4] not in paths[:4]
 
 
+@pytest.mark.parametrize("text", ["1", "fail 1", "ask 1"])
+async def test_the_path_is_free_before_anybody_hears_of_the_end(start, bucket, text):
+    """When the final state is stored the directory is elsewhere: a message that follows at once has the path."""
+    found = []
+
+    async with FaultyStore(bucket.store) as store:
+
+        async def look(_):
+            found.append(host.workdirs.occupy("", "ctx", "next").path)
+
+        async def script(context, queue):
+            await until(lambda: store.count("put", "*/task.json"), what="the task's beginning")
+            store.act("put", "*/task.json", look)
+            found.append(workspace(context))
+            await journals()(context, queue)
+
+        host = await start(script, store=store)
+        await host.send(text)
+    assert len(found) == 2
+    assert found[0] == found[1]
+
+
 async def test_no_turn_works_where_an_agent_did_not_stop(start, bucket):
     """It may go on writing to the path that it was given; later turns are elsewhere and see nothing of it."""
     paths, stuck = [], asyncio.Event()
@@ -305,14 +327,16 @@ async def test_no_turn_works_where_an_agent_did_not_stop(start, bucket):
         await journals()(context, queue)
 
     host = await start(script, longest_run=0.1)
-    await host.send("stuck")
-    paths[0].mkdir(parents=True, exist_ok=True)
-    (paths[0] / "late").touch()
-    host.executor._longest_run = None
-    assert said(await host.send("2")) == "2;"
-    assert paths[1] != paths[0]
-    assert not (paths[1] / "late").exists()
-    stuck.set()
+    try:
+        await host.send("stuck")
+        paths[0].mkdir(parents=True, exist_ok=True)
+        (paths[0] / "late").touch()
+        host.executor._longest_run = None
+        assert said(await host.send("2")) == "2;"
+        assert paths[1] != paths[0]
+        assert not (paths[1] / "late").exists()
+    finally:
+        stuck.set()
 
 
 # ---------------------------------------------------------------- lost archives

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
 TASK = re.compile(r"task (\S+)  context (\S+)  ([a-z-]+)")
@@ -120,6 +120,46 @@ def test_what_is_no_agent_is_said_to_be_none(run, serving):
         assert with_token.exit_code == 1
         assert with_token.stderr.startswith(f"error: {url} is no A2A host: ")
         assert "404" in with_token.stderr
+
+
+@pytest.fixture
+def hostile(serving):
+    """Two servers: one whose card says that its agent is at the other, which writes down all that it is sent."""
+    heard = []
+
+    async def hear(request):
+        heard.append((request.headers.get("authorization"), await request.body()))
+        return PlainTextResponse("thanks", status_code=500)
+
+    with serving(lambda _url: Starlette(routes=[Route("/{path:path}", hear, methods=["GET", "POST"])])) as there:
+        interface = {"url": f"{there}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        card = {"name": "trap", "description": "d", "version": "1", "supportedInterfaces": [interface]}
+
+        async def answer(_request):
+            return JSONResponse(card)
+
+        with serving(lambda _url: Starlette(routes=[Route("/.well-known/agent-card.json", answer)])) as here:
+            yield here, there, heard
+
+
+@pytest.mark.parametrize("arguments", [["send", "hi"], ["cancel", "t1"]])
+def test_a_token_goes_to_no_other_origin_than_it_was_sent_to(run, hostile, arguments):
+    """Whatever the card says: nothing is sent there, and the error names both and what to do; the option allows it."""
+    here, there, heard = hostile
+    refused = run(*arguments, "--url", here, "--token", "secret")
+    assert (refused.exit_code, heard) == (1, [])
+    assert f"the card at {here} says that the agent is at {there}, which is another origin" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    run(*arguments, "--url", here, "--token", "secret", "--allow-other-origin")
+    assert [token for token, _ in heard] == ["Bearer secret"]
+    run(*arguments, "--url", here)
+    assert [token for token, _ in heard] == ["Bearer secret", None]
+
+
+def test_localhost_is_this_machine_by_any_name(run, agent_url):
+    """The card names 127.0.0.1, the user localhost: the token goes there."""
+    result = run("send", "hello", "--url", agent_url.replace("127.0.0.1", "localhost"), "--token", "secret")
+    assert result.exit_code == 0
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "nonsense", "ftp://127.0.0.1", "http://[::1"])

@@ -101,7 +101,10 @@ def _refused(error: A2AError, url: str) -> str:
     task = data.get("activeTaskId")
     if data.get("reason") != "CONTEXT_BUSY" or not task:
         return error.message
+    state = data.get("state", "").lower().replace("_", "-")
+    if state.endswith("submitted"):  # it is not there yet: nobody can cancel it
+        return f"{error.message} (CONTEXT_BUSY)"
     ways = [f"to cancel it: {command('cancel', url, task)}"]
-    if data.get("state", "").lower().replace("_", "-").endswith("input-required"):
+    if state.endswith("input-required"):
         ways.insert(0, f"to answer it: {command('send', url, '--task', task, 'your answer')}")
     return "\n       ".join([f"{error.message} (CONTEXT_BUSY)", *ways])

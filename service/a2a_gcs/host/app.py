@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,7 +16,6 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 
-from a2a_gcs.errors import StoreError
 from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, list_grpc
 from a2a_gcs.host.auth import Authenticator, open_authenticator
 from a2a_gcs.host.auth.middleware import AuthMiddleware
@@ -34,8 +32,6 @@ from a2a_gcs.objectstore import ObjectStore
 log = structlog.get_logger(__name__)
 
 Signer = Callable[[AgentCard], AgentCard]
-
-_READY_WITHIN_SECONDS = 3.0
 
 
 def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastAPI:
@@ -179,10 +175,4 @@ async def _problem(services: Services) -> str | None:
         return "the host is being stopped"
     if services.heartbeat.age > services.settings.lease_seconds * 2 / 3:
         return "the heartbeat is not being renewed"
-    try:
-        await asyncio.wait_for(services.reach_bucket(), _READY_WITHIN_SECONDS)
-    except StoreError as e:
-        return f"the bucket does not answer: {e}"
-    except TimeoutError:
-        return f"the bucket did not answer within {_READY_WITHIN_SECONDS:.0f} s"
-    return None
+    return await services.readiness.problem()

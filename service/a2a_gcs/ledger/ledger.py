@@ -179,7 +179,7 @@ class Ledger:
         if isinstance(now, Waits):
             raise ContextBusy(ref, now.state, waits=True)
         if not await self._settler.is_dead(now.owner):
-            raise ContextBusy(ref, now.state, waits=False)
+            raise ContextBusy(ref, now.state, waits=False, begun=active is not None)
         if active is not None:  # a dead host's task.json that nobody can read is never overwritten
             raise ActiveTaskUnreadable(active.key, ref)
         if (await self._ledger(record.context_id).load()).value == record:  # rule recheck

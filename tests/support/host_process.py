@@ -39,6 +39,8 @@ class CommandProcess:
         log: File with everything it wrote to stderr, over all its starts.
     """
 
+    program = (COMMAND,)
+
     def __init__(self, arguments, *, log, cwd=REPOSITORY, **env):
         self.arguments = list(arguments)
         self.env = env
@@ -56,7 +58,7 @@ class CommandProcess:
     def launch(self):
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [COMMAND, *self.arguments],
+                [*self.program, *self.arguments],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -18,6 +18,7 @@ import tempfile
 import venv
 from pathlib import Path
 
+from tests.support import tck_split
 from tests.support.host_process import CommandProcess
 
 AGENT, AGENT_03 = "tests.support.tck_agent:TckAgent", "tests.support.tck_agent:TckAgent03"
@@ -45,9 +46,12 @@ def main(arguments):
         try:
             told = told_to(host.url, more, new=new)
             path = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": logs}
-            return subprocess.run([python, script, *told], cwd=kit, env=path, check=False).returncode
+            status = subprocess.run([python, script, *told], cwd=kit, env=path, check=False).returncode
         finally:
             host.terminate()
+    if new:
+        print(tck_split.told(kit / "reports" / "junitreport.xml"))  # noqa: T201 - what it is for
+    return status
 
 
 def environment_of(kit, *, new):

@@ -18,7 +18,7 @@ from a2a.utils.errors import InvalidParamsError
 
 from a2a_gcs.errors import CorruptRecord, InvalidId
 from a2a_gcs.layout import CONTEXTS_PREFIX, TaskRef, context_prefix, parse_task
-from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
+from a2a_gcs.objectstore.port import ObjectStore
 from a2a_gcs.records import TaskMeta
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 
@@ -28,7 +28,6 @@ Settle = Callable[[TaskRecord], Awaitable[TaskRecord]]
 
 DEFAULT_PAGE = 50
 _READS_AT_ONCE = 16
-_MOST_UNREADABLE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,6 @@ class Entry:
     """A task in a listing, before it is read."""
 
     ref: TaskRef
-    version: int
     state: str
     status_time: int
     open: bool
@@ -46,39 +44,13 @@ class Entry:
         return -self.status_time, self.ref.task_id
 
 
-class Unreadable:
-    """The versions of task.json that turned out not to be readable, so that they are not counted as tasks again.
-
-    Their metadata alone looks like a task's. The most recently met ones are remembered.
-    """
-
-    def __init__(self) -> None:
-        self._versions: dict[TaskRef, int] = {}
-
-    def __contains__(self, entry: Entry) -> bool:
-        return self._versions.get(entry.ref) == entry.version
-
-    def add(self, entry: Entry) -> None:
-        self._versions.pop(entry.ref, None)
-        self._versions[entry.ref] = entry.version
-        if len(self._versions) > _MOST_UNREADABLE:
-            self._versions.pop(next(iter(self._versions)))
-
-
 async def list_tasks(
-    store: ObjectStore, records: TaskRecords, settle: Settle, params: ListTasksRequest, unreadable: Unreadable
+    store: ObjectStore, records: TaskRecords, settle: Settle, params: ListTasksRequest
 ) -> ListTasksResponse:
     """One page of tasks; `total_size` counts all that match.
 
     Open tasks of dead hosts are settled first. A task.json that cannot be parsed
-    is logged and left out, and counted only until a page that it would be on was read.
-
-    Args:
-        store: The root.
-        records: Its tasks.
-        settle: Ends a task whose host is dead.
-        params: What to list.
-        unreadable: What is known not to be readable; added to.
+    is logged and left out.
 
     Raises:
         InvalidParamsError: The page token is not one of ours.
@@ -90,17 +62,11 @@ async def list_tasks(
     found = [e async for e in _entries(store, records, settle, params.context_id) if _matches(e, params)]
     found.sort(key=lambda e: e.order)
     size = params.page_size or DEFAULT_PAGE
-    read: dict[Entry, TaskRecord | None] = {}
-    while True:
-        found = [e for e in found if e not in unreadable]
-        rest = [e for e in found if after is None or e.order > after]
-        page = rest[:size]
-        new = [e for e in page if e not in read]
-        if not new:
-            break
-        read |= zip(new, await _read_all(records, new, unreadable), strict=True)
+    rest = [e for e in found if after is None or e.order > after]
+    page = rest[:size]
+    tasks = [r.copy_task() for r in await _read_all(records, [e.ref for e in page]) if r is not None]
     return ListTasksResponse(
-        tasks=[record.copy_task() for e in page if (record := read[e]) is not None],
+        tasks=tasks,
         total_size=len(found),
         page_size=size,
         next_page_token=_encode_cursor(page[-1]) if len(rest) > size else "",
@@ -117,7 +83,7 @@ async def _entries(store: ObjectStore, records: TaskRecords, settle: Settle, con
         listing = await store.list(prefix, page=cursor)
         for info in listing.objects:
             if (ref := parse_task(info.key)) is not None:
-                entry = _from_metadata(ref, info)
+                entry = _from_metadata(ref, info.key, info.metadata)
                 if entry is None or entry.open:
                     entry = await _from_record(records, settle, ref)
                 if entry is not None:
@@ -126,12 +92,12 @@ async def _entries(store: ObjectStore, records: TaskRecords, settle: Settle, con
             return
 
 
-def _from_metadata(ref: TaskRef, info: ObjectInfo) -> Entry | None:
+def _from_metadata(ref: TaskRef, key: str, raw: object) -> Entry | None:
     try:
-        meta = TaskMeta.from_metadata(info.key, info.metadata)
+        meta = TaskMeta.from_metadata(key, raw)  # type: ignore[arg-type]
     except CorruptRecord:
         return None
-    return Entry(ref, info.version, meta.state, meta.status_time, meta.open) if meta.state else None
+    return Entry(ref, meta.state, meta.status_time, meta.open) if meta.state else None
 
 
 async def _from_record(records: TaskRecords, settle: Settle, ref: TaskRef) -> Entry | None:
@@ -144,7 +110,7 @@ async def _from_record(records: TaskRecords, settle: Settle, ref: TaskRef) -> En
         log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
         return None
     state = TaskState.Name(record.task.status.state)
-    return Entry(ref, record.version, state, record.task.status.timestamp.ToMilliseconds(), record.meta.open)
+    return Entry(ref, state, record.task.status.timestamp.ToMilliseconds(), record.meta.open)
 
 
 def _matches(entry: Entry, params: ListTasksRequest) -> bool:
@@ -155,19 +121,18 @@ def _matches(entry: Entry, params: ListTasksRequest) -> bool:
     return True
 
 
-async def _read_all(records: TaskRecords, entries: list[Entry], unreadable: Unreadable) -> list[TaskRecord | None]:
+async def _read_all(records: TaskRecords, refs: list[TaskRef]) -> list[TaskRecord | None]:
     gate = asyncio.Semaphore(_READS_AT_ONCE)
 
-    async def read(entry: Entry) -> TaskRecord | None:
+    async def read(ref: TaskRef) -> TaskRecord | None:
         async with gate:
             try:
-                return await records.load(entry.ref)
+                return await records.load(ref)
             except UnreadableTask as e:
-                unreadable.add(entry)
                 log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
                 return None
 
-    return list(await asyncio.gather(*map(read, entries)))
+    return list(await asyncio.gather(*map(read, refs)))
 
 
 def _encode_cursor(last: Entry) -> str:

@@ -30,7 +30,7 @@ from a2a_gcs.objectstore.port import ObjectStore
 from a2a_gcs.records import TURN_STRIDE
 from a2a_gcs.task_json import TERMINAL, stamp
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
-from a2a_gcs.tasks.listing import Settle, Unreadable, list_tasks
+from a2a_gcs.tasks.listing import Settle, list_tasks
 from a2a_gcs.tasks.turn_writer import Pace, TurnWriter
 
 log = structlog.get_logger(__name__)
@@ -72,7 +72,6 @@ class BucketTaskStore(VersionedTaskStore):
         self._pace = pace
         self._keep_batches = keep_batches
         self._writers: dict[str, TurnWriter] = {}
-        self._unreadable = Unreadable()
         self._removals: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------------ the SDK's interface
@@ -141,7 +140,7 @@ class BucketTaskStore(VersionedTaskStore):
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """Lists tasks, newest status first, ties by id; see `a2a_gcs.tasks.listing`."""
         del context
-        return await list_tasks(self._store, self._records, self._read_record, params, self._unreadable)
+        return await list_tasks(self._store, self._records, self._read_record, params)
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         """Tasks are history: they are removed by retention, never through the protocol."""

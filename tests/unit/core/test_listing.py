@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from a2a_gcs.errors import Unavailable
-from a2a_gcs.layout import TaskRef, task_key
 from a2a_gcs.ledger.errors import ContextBusy
 from a2a_gcs.objectstore import LocalStore
 from a2a_gcs.objectstore.port import OVERWRITE
@@ -237,22 +236,3 @@ async def test_a_listing_starts_nothing(bucket):
     with pytest.raises(ContextBusy):
         await b.claim("ctx")
     assert claim.held
-
-
-async def test_what_cannot_be_read_is_no_task_in_the_total(bucket):
-    """The page is as long as it can be, its total counts what can be read, and a task.json that is mended counts."""
-    a = await bucket.host("a")
-    for n in range(6):
-        await put(a, f"ctx{n}", f"t{n}", n)
-    broken = {}
-    for n in (5, 3, 0):
-        ref = TaskRef(f"ctx{n}", f"t{n}")
-        broken[n] = ref, await bucket.store.get(task_key(ref), with_metadata=True)
-        await bucket.overwrite_task(ref, b"{", dict(broken[n][1].info.metadata))
-    first, second = await pages(a, page_size=2)
-    assert [[task.id for task in page.tasks] for page in (first, second)] == [["t4", "t2"], ["t1"]]
-    assert (first.total_size, second.total_size) == (4, 3)
-    assert [page.total_size for page in await pages(a, page_size=2)] == [3, 3]
-    ref, blob = broken[5]
-    await bucket.overwrite_task(ref, blob.body, dict(blob.info.metadata))
-    assert [page.total_size for page in await pages(a, page_size=4)] == [4]

@@ -12,11 +12,17 @@ of this repository.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.server
+import json
 import subprocess
 import sys
 import tempfile
+import threading
 import venv
 from pathlib import Path
+
+import httpx
 
 from tests.support import tck_split
 from tests.support.host_process import CommandProcess
@@ -41,10 +47,12 @@ def main(arguments):
         sys.exit(f"{kit} holds no run_tck.py: TCK_DIR is a checkout of a2aproject/a2a-tck, branch 1.0-dev or 0.3.x")
     new = "--sut-host" in script.read_text()
     python = environment_of(kit, new=new)
-    with tempfile.TemporaryDirectory() as logs:
+    with contextlib.ExitStack() as stack:
+        logs = stack.enter_context(tempfile.TemporaryDirectory())
         host = server(Path(logs) / "host.log", new=new, bare=options.bare).start()
         try:
-            told = told_to(host.url, more, new=new)
+            url = stack.enter_context(urls_in_card(host.url)) if not new and "grpc" in more else host.url
+            told = told_to(url, more, new=new)
             path = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": logs}
             status = subprocess.run([python, script, *told], cwd=kit, env=path, check=False).returncode
         finally:
@@ -71,6 +79,33 @@ def server(log, *, new, bare):
     agent = AGENT if new else AGENT_03
     serve = ["serve", "--port", "0", "--agent", agent, "--answers", "message", "--grpc-port", "0", "--advertise-grpc"]
     return CommandProcess(serve, log=log)
+
+
+@contextlib.contextmanager
+def urls_in_card(url):
+    """The kit of 0.3 dials gRPC only where the card has a scheme, and a2a-sdk's client only where it has none.
+
+    So this serves the host's card with one.
+    """
+    card = httpx.get(f"{url}/.well-known/agent-card.json").json()
+    for interface in card["additionalInterfaces"]:
+        if interface["transport"] == "GRPC":
+            interface["url"] = f"grpc://{interface['url']}"
+
+    class Front(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(card).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Front) as front:
+        threading.Thread(target=front.serve_forever).start()
+        yield f"http://127.0.0.1:{front.server_port}"
+        front.shutdown()
 
 
 def told_to(url, more, *, new):

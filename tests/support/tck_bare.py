@@ -52,8 +52,8 @@ def described(url, target):
     card = AgentCard()
     card.CopyFrom(TckAgent.card)
     card.capabilities.push_notifications = True
-    for version, rest in (("1.0", url), ("0.3", f"{url}/v1")):
-        for binding, address in (("JSONRPC", f"{url}/"), ("HTTP+JSON", rest), ("GRPC", target)):
+    for version in ("1.0", "0.3"):
+        for binding, address in (("JSONRPC", f"{url}/"), ("HTTP+JSON", url), ("GRPC", target)):
             card.supported_interfaces.append(
                 AgentInterface(url=address, protocol_binding=binding, protocol_version=version)
             )

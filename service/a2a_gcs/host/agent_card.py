@@ -81,13 +81,16 @@ def declare_capabilities(card: AgentCard) -> None:
 
 
 def interfaces(origin: str) -> list[AgentInterface]:
-    """Every binding that is served: JSON-RPC and REST, A2A 1.0 and 0.3, preferred one first."""
+    """Every binding that is served: JSON-RPC and REST, A2A 1.0 and 0.3, preferred one first.
+
+    Clients of 0.3 add the `/v1` of its REST paths themselves (A2A 0.3.0, 3.2.3).
+    """
     root = origin.rstrip("/")
     return [
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="1.0"),
         AgentInterface(url=root, protocol_binding="HTTP+JSON", protocol_version="1.0"),
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="0.3"),
-        AgentInterface(url=f"{root}/v1", protocol_binding="HTTP+JSON", protocol_version="0.3"),
+        AgentInterface(url=root, protocol_binding="HTTP+JSON", protocol_version="0.3"),
     ]
 
 

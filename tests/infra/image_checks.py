@@ -26,6 +26,8 @@ BUILD_SECONDS = 900
 END_SECONDS = 30
 NOBODY = 65532
 
+pytestmark = pytest.mark.timeout(BUILD_SECONDS)
+
 
 def apart(*words):
     """The command line that runs image.py in a mount namespace of its own."""
@@ -86,7 +88,6 @@ def completed(url, text):
     return task
 
 
-@pytest.mark.timeout(BUILD_SECONDS)
 def test_it_serves_on_port_as_nobody_with_a_read_only_root(containers):
     port = free_port()
     process, said = containers(env={"PORT": str(port), "A2A_GCS_ALLOW_UNAUTHENTICATED": "true"})

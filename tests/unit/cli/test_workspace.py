@@ -112,7 +112,6 @@ class Tasks:
 
         asyncio.run(write())
 
-
     def forget_bases(self):
         """Leaves task.json as versions wrote it that did not record where a task started."""
 
@@ -333,7 +332,9 @@ def test_diff_of_a_task_whose_base_was_replaced_says_so(refused, tasks):
     first = tasks.end(a="1\n")
     task = tasks.end(a="2\n")
     tasks.replace(first, archive({"a": b"other"}))
-    assert refused("diff", task) == f"task {task!r} started from what task {first!r} held then, which was replaced since"
+    assert (
+        refused("diff", task) == f"task {task!r} started from what task {first!r} held then, which was replaced since"
+    )
 
 
 def test_diff_of_a_task_of_an_earlier_version(workspace, tasks):

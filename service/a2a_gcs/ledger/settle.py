@@ -93,7 +93,9 @@ class Settler:
         task.status.CopyFrom(TaskStatus(state=TaskState.TASK_STATE_FAILED, message=message))
         stamp(task, utcnow())
         # The dead host may have replaced the archive that its record pins, so nothing resumes from that pin.
-        meta = record.meta.with_(open=False, seq=record.meta.foreign_seq(), pin=None)
+        # It may also have died between a push configuration and the first task.json that says so.
+        seq = record.meta.foreign_seq()
+        meta = record.meta.with_(open=False, seq=seq, pin=None, push=True, notice=seq)
         written = await self._records.write(record, task, meta)
         log.warning(
             "settle.failed", task_id=record.ref.task_id, context_id=record.ref.context_id, owner=record.meta.owner

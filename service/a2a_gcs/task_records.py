@@ -185,12 +185,16 @@ class TaskRecords:
 
     async def claimed_by(self, ref: TaskRef, owner: str) -> bool:
         """Whether the context's ledger names this very claim as its newest. Raises CorruptRecord and StoreError."""
+        return await self.claimant(ref) == owner
+
+    async def claimant(self, ref: TaskRef) -> str | None:
+        """Who holds the context's newest claim, if that is for this task. Raises CorruptRecord and StoreError."""
         key = context_key(ref.context_id)
         try:
             record = ContextRecord.parse(key, (await self._store.get(key)).body)
         except NotFound:
-            return False
-        return record.active is not None and (record.active.task_id, record.active.owner) == (ref.task_id, owner)
+            return None
+        return record.active.owner if record.active is not None and record.active.task_id == ref.task_id else None
 
     async def write(self, seen: TaskRecord, task: Task, meta: TaskMeta) -> TaskRecord:
         """Writes `task` over the record that was `seen`; one of version 0 is created.

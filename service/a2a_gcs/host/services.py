@@ -118,6 +118,7 @@ class Services:
         return Deliveries(
             bucket,
             lambda root: Pushing(bucket, below(bucket, root), root),
+            lambda root: self.roots.settler_of(root),  # noqa: PLW0108 - roots come after this
             Liveness(bucket, self.table),
             sender,
             host=self.host_id,

@@ -72,6 +72,20 @@ class Settler:
         elif await self._records.claimed_by(ref, owner):
             await self.tombstone(ref, owner)
 
+    async def found(self, ref: TaskRef) -> TaskRecord | None:
+        """A task that somebody came upon, as it stands once a dead owner's turn has been ended; None if there is none.
+
+        Also of a claim that never got as far as a task.json. Raises CorruptRecord and StoreError.
+        """
+        record = await self._records.load(ref)
+        if record is not None:
+            return await self.settled(record)
+        owner = await self._records.claimant(ref)
+        if owner is None or not await self._liveness.is_dead(owner):
+            return None
+        await self.bury(ref, owner)  # which looks at record and ledger again (rule *recheck*)
+        return await self._records.load(ref)
+
     async def is_dead(self, owner: str) -> bool:
         return await self._liveness.is_dead(owner)
 

@@ -19,6 +19,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _LOCAL_V6 = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b:1::/48", "2001::/32")))
 """IPv4-compatible, local NAT64 and Teredo: what is behind them is not ours to tell."""
+_SPECIAL_V4 = ipaddress.IPv4Network("192.0.0.0/24")
+"""For protocols (RFC 6890), and a cloud's metadata server; some releases of Python hold parts of it for global."""
 _INSIDE = frozenset({"localhost", "metadata", "metadata.google.internal"})
 _INSIDE_SUFFIXES = (".localhost", ".internal", ".local")
 _PORTS = {"https": 443, "http": 80}
@@ -100,6 +102,8 @@ def is_public(address: Address) -> bool:
             return is_public(hidden)
         if address.is_site_local or any(address in network for network in _LOCAL_V6):
             return False
+    elif address in _SPECIAL_V4:
+        return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 

@@ -26,6 +26,7 @@ from a2a_gcs.host.push.payload import body_of, delivery_id, headers_of
 from a2a_gcs.host.push.sender import DeliveryFailed, Sender
 from a2a_gcs.layout import PUSH_PREFIX, TaskRef, decode_segment, parse_push_mark, pointer_key, task_key
 from a2a_gcs.ledger.heartbeat import Liveness
+from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
 from a2a_gcs.records import Owner, PushConfigRecord
 from a2a_gcs.task_records import TaskRecord, TaskRecords
@@ -40,7 +41,7 @@ MOST_WORKERS = 1000
 _REMEMBERED = 10_000
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
-_LONGEST_WAIT_FOR_HOST_SECONDS = 5.0
+_LONGEST_WAIT_FOR_HOST_SECONDS = 2.0
 _UNUSED_MARK_SECONDS = 86_400.0
 _ANY_CLAIM = 2**62
 """A number that no heartbeat has given out: what is asked is whether the host itself is dead."""
@@ -86,6 +87,7 @@ class Deliveries:
     Args:
         bucket: The bucket at its prefix.
         pushing_of: Gives what delivering for a root takes.
+        settler_of: Gives the settler of a root: a task that is found here may be a dead host's.
         liveness: Whether another host is dead.
         sender: Sends one notification.
         host: This host.
@@ -97,6 +99,7 @@ class Deliveries:
         self,
         bucket: ObjectStore,
         pushing_of: Callable[[str], Pushing],
+        settler_of: Callable[[str], Settler],
         liveness: Liveness,
         sender: Sender,
         *,
@@ -106,6 +109,7 @@ class Deliveries:
     ) -> None:
         self._bucket = bucket
         self._pushing_of = pushing_of
+        self._settler_of = settler_of
         self._liveness = liveness
         self.sender = sender
         self._host = host
@@ -194,7 +198,7 @@ class Deliveries:
         """Starts what is owed to each configuration; where nothing is, and nothing can follow, tidies up."""
         pushing, ref = self._pushing_of(where.root), where.ref
         mark = await pushing.configs.find_mark(ref)
-        record = await pushing.records.load(ref)
+        record = await self._settler_of(where.root).found(ref)
         if record is None:
             await self._forget_if_gone(pushing, ref, mark)
             return
@@ -211,7 +215,8 @@ class Deliveries:
             await pushing.notices.forget(ref)
             if mark is not None:
                 await pushing.configs.unmark(mark)
-        _remember(self._done, where, (record.version, mark.version if mark else 0))
+        if not record.meta.open:  # its host may die with the record as it is
+            _remember(self._done, where, (record.version, mark.version if mark else 0))
 
     async def _forget_if_gone(self, pushing: Pushing, ref: TaskRef, mark: ObjectInfo | None) -> None:
         """Removes what was kept for a task that never came to be, or is removed: it has no pointer, or none of use."""

@@ -19,7 +19,7 @@ from a2a_gcs.layout import TaskRef, owed_key, parse_owed, push_prefix
 from a2a_gcs.objectstore.port import ObjectStore
 from a2a_gcs.records import OwedRecord
 from a2a_gcs.task_json import TERMINAL
-from a2a_gcs.task_records import TaskRecord, TaskRecords
+from a2a_gcs.task_records import TaskRecords
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +55,16 @@ def next_owed(kept: Iterable[int], current: int, delivered: int) -> int | None:
     return min((n for n in (*kept, current) if n > delivered), default=None)
 
 
+async def list_keys(store: ObjectStore, prefix: str) -> list[str]:
+    """Every key with a prefix. Raises StoreError."""
+    found, page = [], None
+    while True:
+        listing = await store.list(prefix, page=page)
+        found += [info.key for info in listing.objects]
+        if (page := listing.next) is None:
+            return found
+
+
 class Notices:
     """Reads the notices of the tasks below one root.
 
@@ -70,25 +80,25 @@ class Notices:
     async def after(self, ref: TaskRef, delivered: int) -> Notice | None:
         """The first notice after a number; None if nothing is owed. Raises StoreError and CorruptRecord.
 
-        task.json is read before the kept ones are listed: what is written over in between is then among those.
+        task.json is looked at before the kept ones are listed: what is written over in between is then among those.
+        It is read as a whole, and may be large, only if it is the one that tells.
         """
-        record = await self._records.load(ref)
-        if record is None:
-            return None
-        kept = await self.kept(ref)
-        number = next_owed(kept, record.meta.notice, delivered)
-        if number is None:
-            return None
-        return await self._read(ref, number) if number in kept else _told_by(record)
+        while (stored := await self._records.peek(ref)) is not None:
+            kept = await self.kept(ref)
+            number = next_owed(kept, stored[1].notice, delivered)
+            if number is None:
+                return None
+            if number in kept:
+                return await self._read(ref, number)
+            record = await self._records.load(ref)
+            if record is not None and record.meta.notice == number:
+                return Notice(ref, number, record.copy_task().status)
+        return None
 
     async def kept(self, ref: TaskRef) -> list[int]:
         """Numbers of the notices that are kept beside task.json."""
-        found, page = [], None
-        while True:
-            listing = await self._store.list(f"{push_prefix(ref)}owed/", page=page)
-            found += [number for info in listing.objects if (number := parse_owed(info.key)) is not None]
-            if (page := listing.next) is None:
-                return found
+        keys = await list_keys(self._store, f"{push_prefix(ref)}owed/")
+        return [number for key in keys if (number := parse_owed(key)) is not None]
 
     async def _read(self, ref: TaskRef, number: int) -> Notice:
         key = owed_key(ref, number)
@@ -106,7 +116,3 @@ class Notices:
                 await self._store.delete(owed_key(ref, number))
             except NotFound:
                 continue
-
-
-def _told_by(record: TaskRecord) -> Notice:
-    return Notice(record.ref, record.meta.notice, record.copy_task().status)

@@ -7,7 +7,7 @@ task whose metadata says that there may be some is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 import structlog
@@ -15,10 +15,19 @@ import structlog
 from a2a_gcs.cas import Versioned, VersionedObject
 from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import A2AGcsError, Conflict, CorruptRecord, NotFound
-from a2a_gcs.layout import TaskRef, encode_segment, parse_push_config, push_config_key, push_mark_key, push_prefix
+from a2a_gcs.layout import (
+    TaskRef,
+    encode_segment,
+    parse_owed,
+    parse_push_config,
+    push_config_key,
+    push_mark_key,
+    push_prefix,
+)
 from a2a_gcs.objectstore.port import OVERWRITE, ObjectInfo, ObjectStore
 from a2a_gcs.records import PushConfigRecord
 from a2a_gcs.task_records import TaskRecord, TaskRecords
+from a2a_gcs.tasks.notices import list_keys
 
 log = structlog.get_logger(__name__)
 
@@ -117,12 +126,13 @@ class PushConfigs:
 
     async def ids(self, ref: TaskRef) -> list[str]:
         """The ids of a task's configurations, in the order of their keys."""
-        found, page = [], None
-        while True:
-            listing = await self._store.list(push_prefix(ref), page=page)
-            found += [one for info in listing.objects if (one := parse_push_config(info.key)) is not None]
-            if (page := listing.next) is None:
-                return found
+        return (await self.ids_and_kept(ref))[0]
+
+    async def ids_and_kept(self, ref: TaskRef) -> tuple[list[str], list[int]]:
+        """The ids of a task's configurations, and the notices that are kept for them (`Notices.kept`): one listing."""
+        keys = await list_keys(self._store, push_prefix(ref))
+        ids = [one for key in keys if (one := parse_push_config(key)) is not None]
+        return ids, [number for key in keys if (number := parse_owed(key)) is not None]
 
     async def get(self, ref: TaskRef, config_id: str) -> PushConfigRecord | None:
         """One configuration; None if there is none. Raises InvalidId, CorruptRecord and StoreError."""
@@ -131,8 +141,12 @@ class PushConfigs:
 
     async def all(self, ref: TaskRef) -> list[PushConfigRecord]:
         """The configurations of a task; one that cannot be read is logged and left out. Raises StoreError."""
+        return await self.readable(ref, await self.ids(ref))
+
+    async def readable(self, ref: TaskRef, ids: Iterable[str]) -> list[PushConfigRecord]:
+        """Configurations by their ids; one that cannot be read is logged and left out. Raises StoreError."""
         found = []
-        for one in await self.ids(ref):
+        for one in ids:
             try:
                 config = await self.get(ref, one)
             except CorruptRecord as e:

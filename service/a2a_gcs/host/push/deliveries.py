@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
+from a2a.types.a2a_pb2 import TaskState
 
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import A2AGcsError, NotFound
@@ -28,17 +29,22 @@ from a2a_gcs.layout import PUSH_PREFIX, TaskRef, decode_segment, parse_push_mark
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
-from a2a_gcs.records import Owner, PushConfigRecord
+from a2a_gcs.records import Owner, PushConfigRecord, TaskMeta
+from a2a_gcs.task_json import TERMINAL
 from a2a_gcs.task_records import TaskRecord, TaskRecords
 from a2a_gcs.tasks.notices import Notice, Notices, next_owed
 from a2a_gcs.tasks.push_configs import PushConfigs
 
 log = structlog.get_logger(__name__)
 
-MOST_WORKERS = 1000
-"""Receivers that this process serves or waits for at a time; others are found again by their marks."""
+MOST_AT_ONCE = 1000
+"""Tasks that this process looks at, and receivers that it serves or waits for, at a time. Of each it holds ids alone;
+more are found again by their marks."""
 
+_READS_AT_ONCE = 16
+"""Tasks are read whole here and there, and may be large."""
 _REMEMBERED = 10_000
+_TERMINAL = frozenset(str(TaskState.Name(state)) for state in TERMINAL)
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
 _LONGEST_WAIT_FOR_HOST_SECONDS = 2.0
@@ -115,6 +121,7 @@ class Deliveries:
         self._host = host
         self._retry_for = retry_for
         self._every = every
+        self._reading = asyncio.Semaphore(_READS_AT_ONCE)
         self._workers: dict[_Where | _Receiver, asyncio.Task[None]] = {}
         self._again: set[_Where | _Receiver] = set()
         self._seen: dict[_Where, int] = {}  # the version of task.json that was announced last
@@ -170,7 +177,8 @@ class Deliveries:
 
     def _start(self, key: _Where | _Receiver, work: Coroutine[Any, Any, None]) -> None:
         """Runs a piece of work unless it runs already: then it is run once more after that."""
-        if key in self._workers or len(self._workers) >= MOST_WORKERS:
+        alike = sum(type(other) is type(key) for other in self._workers)
+        if key in self._workers or alike >= MOST_AT_ONCE:
             work.close()
             if key in self._workers:
                 self._again.add(key)
@@ -196,27 +204,37 @@ class Deliveries:
 
     async def _look(self, where: _Where) -> None:
         """Starts what is owed to each configuration; where nothing is, and nothing can follow, tidies up."""
-        pushing, ref = self._pushing_of(where.root), where.ref
-        mark = await pushing.configs.find_mark(ref)
-        record = await self._settler_of(where.root).found(ref)
-        if record is None:
-            await self._forget_if_gone(pushing, ref, mark)
-            return
-        kept, owed = await pushing.notices.kept(ref), 0
-        for config in await pushing.configs.all(ref):
-            number = next_owed(kept, record.meta.notice, config.delivered)
-            if number is not None:
-                receiver = _Receiver(where, config.id)
-                self._start(receiver, self._serve(receiver, number))
-                owed += 1
-        if owed:
-            return
-        if record.terminal:
-            await pushing.notices.forget(ref)
-            if mark is not None:
-                await pushing.configs.unmark(mark)
-        if not record.meta.open:  # its host may die with the record as it is
-            _remember(self._done, where, (record.version, mark.version if mark else 0))
+        async with self._reading:
+            pushing, ref = self._pushing_of(where.root), where.ref
+            mark = await pushing.configs.find_mark(ref)
+            stored = await self._current(pushing, where)
+            if stored is None:
+                await self._forget_if_gone(pushing, ref, mark)
+                return
+            version, meta = stored
+            ids, kept = await pushing.configs.ids_and_kept(ref)
+            owed = 0
+            for config in await pushing.configs.readable(ref, ids):
+                number = next_owed(kept, meta.notice, config.delivered)
+                if number is not None:
+                    receiver = _Receiver(where, config.id)
+                    self._start(receiver, self._serve(receiver, number))
+                    owed += 1
+            if owed or meta.open:  # the host of an open one may die with the record as it is
+                return
+            if meta.state in _TERMINAL:
+                await pushing.notices.forget(ref)
+                if mark is not None:
+                    await pushing.configs.unmark(mark)
+            _remember(self._done, where, (version, mark.version if mark else 0))
+
+    async def _current(self, pushing: Pushing, where: _Where) -> tuple[int, TaskMeta] | None:
+        """Version and metadata of a task; read as a whole, and settled, only if its host may be dead."""
+        stored = await pushing.records.peek(where.ref)
+        if stored is not None and not stored[1].open and not stored[1].patience:
+            return stored
+        record = await self._settler_of(where.root).found(where.ref)
+        return (record.version, record.meta) if record is not None else None
 
     async def _forget_if_gone(self, pushing: Pushing, ref: TaskRef, mark: ObjectInfo | None) -> None:
         """Removes what was kept for a task that never came to be, or is removed: it has no pointer, or none of use."""
@@ -243,17 +261,21 @@ class Deliveries:
         config = await self._take(pushing, receiver, owed)
         patience = _Patience(self._retry_for)
         while config is not None and config.deliverer == self._host:
-            notice = await pushing.notices.after(ref, config.delivered)
+            notice = await self._after(pushing, ref, config.delivered)
             if notice is None:
                 await pushing.configs.mark(ref, config.id, config.delivered, release=True)
                 return
             if await self._try(config, notice) or patience.over(notice.number):
-                following = None if notice.last else await pushing.notices.after(ref, notice.number)
+                following = None if notice.last else await self._after(pushing, ref, notice.number)
                 config = await pushing.configs.mark(ref, config.id, notice.number, release=following is None)
                 continue
             notice = None
             await asyncio.sleep(patience.pause())
             config = await pushing.configs.get(ref, config.id)
+
+    async def _after(self, pushing: Pushing, ref: TaskRef, delivered: int) -> Notice | None:
+        async with self._reading:
+            return await pushing.notices.after(ref, delivered)
 
     async def _try(self, config: PushConfigRecord, notice: Notice) -> bool:
         """Sends one notice once. Whether it was accepted."""

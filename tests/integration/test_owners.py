@@ -72,7 +72,7 @@ async def test_another_owners_task_is_not_there(caller, binding):
 
 @pytest.mark.parametrize("binding", [*BINDINGS, *GRPC_BINDINGS])
 async def test_another_owners_push_configurations_are_not_there(caller, binding):
-    """-32001 for storing, reading, listing and removing them; the owner's stays, and the owner's webhook alone hears."""
+    """-32001 for storing, reading, listing and removing them; the owner's stays, and her webhook alone hears."""
     alice, bob = await caller("alice", binding), await caller("bob", binding)
     with contextlib.closing(Webhook()) as webhook:
         task = await alice.send("ask what?")

@@ -107,13 +107,10 @@ async def test_the_sdk_alone_makes_an_internal_error_of_that_version(sdk):
 # ---------------------------------------------------------------------- push configurations
 
 
-
 @pytest.fixture(scope="module")
 def silent_host(tmp_path_factory):
     """A host whose operator wants no push."""
-    with serve_in_thread(
-        MemoryStore(), work_dir=tmp_path_factory.mktemp("silent"), push_notifications=False
-    ) as host:
+    with serve_in_thread(MemoryStore(), work_dir=tmp_path_factory.mktemp("silent"), push_notifications=False) as host:
         yield host
 
 

@@ -80,6 +80,8 @@ def parse_target(url: str, allowed_hosts: Sequence[str]) -> Target:
 def permitted(target: Target, addresses: Sequence[str]) -> list[str]:
     """The addresses that a request to a target may be sent to: all that its name resolved to, or none.
 
+    What is refused is not named: callers need not learn what names mean inside of the host's network.
+
     Raises:
         PushUrlRefused: There are none, or one of them is not on the public internet.
     """
@@ -88,7 +90,7 @@ def permitted(target: Target, addresses: Sequence[str]) -> list[str]:
     for text in addresses:
         if not target.allowed and not is_public(ipaddress.ip_address(text.partition("%")[0])):
             raise PushUrlRefused(
-                f"the push URL's host {target.host} is not on the public internet: its address {text} is private, "
+                f"the push URL's host {target.host} is not on the public internet: its address is private, "
                 "loopback, link-local or reserved"
             )
     return list(addresses)

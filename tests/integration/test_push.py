@@ -192,7 +192,9 @@ async def test_a_private_url_is_refused_on_every_binding(client):
     assert await push.urls(client, task.id) == []
 
 
-@pytest.mark.parametrize("bad", [{"token": "a\r\nX-Evil: 1"}, {"token": "é"}, {"config_id": "x" * 300}])
+@pytest.mark.parametrize(
+    "bad", [{"token": "a\r\nX-Evil: 1"}, {"token": "é"}, {"credentials": "x" * 5000}, {"config_id": "x" * 300}]
+)
 async def test_what_cannot_be_kept_or_sent_is_refused(client, webhook, bad):
     """-32602 for headers that would be two, and for ids that are no key."""
     task = await client.send("ask why?")

@@ -35,7 +35,9 @@ def main(directory):
         arguments = ["serve", "--port", "0", "--agent", AGENT if new else AGENT_03, "--answers", "message"]
         if new:
             arguments += ["--grpc-port", "0", "--advertise-grpc"]
-        host = CommandProcess(arguments, log=Path(logs) / "host.log").start()
+        # The kit receives on localhost, and stores configurations of example.com, whose news nobody waits for.
+        pushes = {"A2A_GCS_PUSH_ALLOWED_HOSTS": "localhost,example.com"}
+        host = CommandProcess(arguments, log=Path(logs) / "host.log", **pushes).start()
         try:
             options = ["--sut-host", host.url] if new else ["--sut-url", f"{host.url}/", "--category", "mandatory"]
             if not new:

@@ -18,7 +18,7 @@ from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.tasks.push_configs import PushConfigs
 
 _MOST_CHARACTERS = 4096
-"""Of a token, scheme or credentials: servers refuse longer headers."""
+"""Of a URL, token, scheme or credentials: servers refuse longer lines."""
 
 
 class BucketPushConfigStore(PushNotificationConfigStore):
@@ -82,6 +82,8 @@ class BucketPushConfigStore(PushNotificationConfigStore):
 def _check_headers(config: TaskPushNotificationConfig) -> None:
     auth = config.authentication
     named = {"token": config.token, "authentication scheme": auth.scheme, "credentials": auth.credentials}
+    if len(config.url) > _MOST_CHARACTERS:
+        raise InvalidParamsError(f"the push configuration's URL is longer than {_MOST_CHARACTERS} characters")
     for name, value in named.items():
         if len(value) > _MOST_CHARACTERS or not value.isascii() or not value.isprintable():
             raise InvalidParamsError(

@@ -121,6 +121,7 @@ class Deliveries:
         self._host = host
         self._retry_for = retry_for
         self._every = every
+        self._closed = False
         self._reading = asyncio.Semaphore(_READS_AT_ONCE)
         self._workers: dict[_Where | _Receiver, asyncio.Task[None]] = {}
         self._again: set[_Where | _Receiver] = set()
@@ -178,7 +179,7 @@ class Deliveries:
     def _start(self, key: _Where | _Receiver, work: Coroutine[Any, Any, None]) -> None:
         """Runs a piece of work unless it runs already: then it is run once more after that."""
         alike = sum(type(other) is type(key) for other in self._workers)
-        if key in self._workers or alike >= MOST_AT_ONCE:
+        if key in self._workers or alike >= MOST_AT_ONCE or self._closed:
             work.close()
             if key in self._workers:
                 self._again.add(key)
@@ -306,6 +307,7 @@ class Deliveries:
 
     async def aclose(self) -> None:
         """Stops; what is owed is found again by its mark."""
+        self._closed = True
         workers = list(self._workers.values())
         for task in workers:
             task.cancel()

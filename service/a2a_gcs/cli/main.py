@@ -8,6 +8,7 @@ from a2a_gcs.cli.bucket import bucket
 from a2a_gcs.cli.cancel import cancel
 from a2a_gcs.cli.dev import dev
 from a2a_gcs.cli.errors import Commands
+from a2a_gcs.cli.gc import gc
 from a2a_gcs.cli.migrate import migrate
 from a2a_gcs.cli.send import send
 from a2a_gcs.cli.serve import serve
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, dev, send, cancel, migrate):
+for command in (serve, dev, send, cancel, migrate, gc):
     app.command()(command)
 app.add_typer(workspace)
 app.add_typer(bucket)

@@ -303,7 +303,7 @@ async def test_what_was_written_since_it_was_listed_stays(bucket, host):
 @pytest.mark.parametrize("nth", range(1, 5))
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_run_that_breaks_off_is_completed_by_the_next(bucket, host, nth, when):
-    """At every deletion of a context that goes: what is left is recognised by its mark, and does not wait as long again."""
+    """At every deletion of a context that goes: what is left is recognised by its mark, and need not grow old again."""
     await run(bucket, host)
     bucket.clock.now += 90 * DAY
     async with FaultyStore(bucket.store) as store:

@@ -46,7 +46,7 @@ def packed_in_tar(found, *, files=1):
 def workspace(**files):
     """workspace.tar.gz with files of these texts."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+    with tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as archive:
         for name, text in files.items():
             entry = tarfile.TarInfo(name.replace("_", "."))
             entry.size = len(text.encode())

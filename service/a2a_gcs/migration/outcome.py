@@ -70,9 +70,11 @@ def migrated(plan: ContextPlan, entry: Entry, task: Task) -> Task:
 
 def body_of(task: Task, unknown: Unknown) -> bytes:
     """task.json's body, the same for the same task in every process: protobuf shuffles the members of a Struct."""
-    return (
-        json.dumps(_steady(json.loads(format_task_json(task, unknown))), ensure_ascii=False, indent=2).encode() + b"\n"
-    )
+    members = _steady(json.loads(format_task_json(task, unknown)))
+    try:
+        return json.dumps(members, ensure_ascii=False, indent=2).encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate in a member that is only passed on
+        return json.dumps(members, indent=2).encode() + b"\n"
 
 
 def _steady(value: Any, *, within: bool = False) -> Any:

@@ -72,6 +72,15 @@ def test_a_task_of_0_3_becomes_one_of_1_0_with_all_it_says():
     assert as_task("k", {name: OLD[name] for name in OLD if name != "kind"}, "t", 0)[0] == task
 
 
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [("2025-03-01T10:00:00", 1_740_823_200_000), ("2025-03-01T12:00:00+02:00", 1_740_823_200_000), ("soon", 7)],
+)
+def test_a_timestamp_may_lack_its_zone_or_be_none(text, millis):
+    old = {**OLD, "status": {"state": "completed", "timestamp": text}}
+    assert as_task("k", old, "t", 7)[0].status.timestamp.ToMilliseconds() == millis
+
+
 def test_a_task_of_1_0_keeps_members_that_this_version_does_not_know():
     task, unknown = as_task("k", NEW, "t", 5)
     assert task.status.state == TaskState.TASK_STATE_REJECTED

@@ -1,4 +1,4 @@
-"""What becomes of the tasks of a context: at most one goes on waiting, the rest is terminal, and all is deterministic."""
+"""What becomes of the tasks of a context: at most one goes on waiting, the rest is terminal, always the same."""
 
 import subprocess
 import sys

@@ -128,7 +128,7 @@ async def test_rows_that_are_no_tasks_are_told_and_the_rest_moves(database):
 
 async def test_owners_do_not_see_each_others_tasks(database):
     """Several owners below one root are refused; each below its own, or one of them, is what can be had."""
-    path, url = database
+    _, url = database
     for owner, task in (("alice@example.org", TASKS[0]), ("bob", TASKS[3]), ("", TASKS[2])):
         await asyncio.to_thread(save_in_sql, url, [task], owner=owner)
     target = MemoryStore()

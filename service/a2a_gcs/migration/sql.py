@@ -120,9 +120,9 @@ def _engine(url: URL) -> Engine:
     raise ConfigError(f"--from takes SQLite and PostgreSQL, not {url.get_backend_name()}")
 
 
-def _as_text(value: str) -> str:
-    """Leaves JSON as it is stored, so that one row with none does not end the pass."""
-    return value
+def _as_text(value: str | bytes) -> str:
+    """Leaves JSON as it is stored, so that one row with none does not end the pass; psycopg has bytes of it."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _entry(key: str, row: Row[Any]) -> Entry | Problem:

@@ -151,6 +151,8 @@ metas = st.builds(
     journal=st.integers(0, 10**6),
     was=st.text(max_size=5),
     patience=st.integers(0, 10**6),
+    push=st.booleans(),
+    notice=st.integers(0, 2**70),
     pin=st.none() | st.builds(Pin, generation=st.integers(1, 2**62), crc32c=st.text(max_size=8)),
     extra=st.dictionaries(st.sampled_from(["later", "deadline"]), st.text(max_size=5)),
 )

@@ -40,6 +40,10 @@ _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
 """First segments of roots, beside `tasks`, `contexts` and `hosts`."""
 
+_FIXED = frozenset({AGENTS, TENANTS, USERS, "tasks", "contexts", "hosts", "parts", "push", ""}) | frozenset(
+    {"contextId.txt", "context.json", "task.json", "workspace.tar.gz"}
+)
+
 POINTERS_PREFIX = "tasks/"
 CONTEXTS_PREFIX = "contexts/"
 HOSTS_PREFIX = "hosts/"
@@ -169,6 +173,17 @@ def journal_key(ref: TaskRef, turn: int, batch: int) -> str:
     return (
         f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/{turn * BATCHES_PER_TURN + batch}.events.json"
     )
+
+
+def key_pattern(key: str) -> str:
+    """A key, or a prefix of keys, with `*` for each id and number: what traces may say without growing for ever."""
+    return "/".join(_segment_pattern(segment) for segment in key.split("/"))
+
+
+def _segment_pattern(segment: str) -> str:
+    if segment in _FIXED:
+        return segment
+    return next((f"*{end}" for end in (".events.json", ".part", ".json") if segment.endswith(end)), "*")
 
 
 def heartbeat_key(host: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from a2a.types.a2a_pb2 import Task
 
+from a2a_gcs import telemetry
 from a2a_gcs.errors import Conflict, CorruptRecord, InvalidId, NotFound
 from a2a_gcs.layout import TaskRef, context_key, encode_segment, pointer_key, task_key
 from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, Mode, ObjectInfo, ObjectStore
@@ -202,6 +203,8 @@ class TaskRecords:
             content_type="application/json",
         )
         self._remember(seen.ref.task_id, seen.ref.context_id)
+        if not seen.version or meta.state != seen.meta.state:
+            telemetry.task_transitions.add(1, {"state": meta.state})
         return TaskRecord(seen.ref, task, meta, info.version, seen.unknown)
 
     def _remember(self, task_id: str, context_id: str) -> None:

@@ -54,5 +54,13 @@ def to_a2a_error(error: A2AGcsError) -> A2AError:  # noqa: PLR0911 - a table
             return InternalError(str(error))
 
 
+def reason_of(error: Exception) -> str | None:
+    """The reason that a client is told with an error, such as CONTEXT_BUSY: one of a few; None if it is told none."""
+    known = to_a2a_error(error) if isinstance(error, A2AGcsError) else error
+    data = getattr(known, "data", None)
+    reason = data.get("reason") if isinstance(known, A2AError) and isinstance(data, dict) else None
+    return str(reason) if reason else None
+
+
 def _refused(reason: str, error: A2AGcsError, data: dict[str, str]) -> A2AError:
     return UnsupportedOperationError(str(error), {"reason": reason, **data})

@@ -35,6 +35,7 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
 _PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
+_BELOW_CONTEXT = re.compile(r"contexts/([^/]+)/")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
 
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
@@ -203,6 +204,12 @@ def parse_task(key: str) -> TaskRef | None:
         return None
     context_id, task_id = decode_segment(match[1]), decode_segment(match[2])
     return TaskRef(context_id, task_id) if context_id is not None and task_id is not None else None
+
+
+def context_above(key: str) -> str | None:
+    """The id of the context that a key is below; None for a key that is below none."""
+    match = _BELOW_CONTEXT.match(key)
+    return decode_segment(match[1]) if match else None
 
 
 def parse_context(key: str) -> str | None:

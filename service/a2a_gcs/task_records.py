@@ -66,7 +66,7 @@ class UnreadableTask(CorruptRecord):
     """
 
     def __init__(self, ref: TaskRef, cause: CorruptRecord, meta: TaskMeta) -> None:
-        super().__init__(cause.key, cause.cause)
+        super().__init__(cause.key, cause.cause, newer=cause.newer)
         self.ref = ref
         self.meta = meta
 

@@ -14,7 +14,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
-from a2a_gcs.errors import A2AGcsError, InvalidId, PermissionDenied, StoreError
+from a2a_gcs.errors import A2AGcsError, CorruptRecord, InvalidId, PermissionDenied, StoreError
 from a2a_gcs.ledger.errors import (
     ActiveTaskUnreadable,
     Contended,
@@ -43,6 +43,9 @@ def to_a2a_error(error: A2AGcsError) -> A2AError:  # noqa: PLR0911 - a table
             return _refused("TASK_UNREADABLE", error, {"contextId": ref.context_id, "activeTaskId": ref.task_id})
         case Contended(ref=ref):
             return _refused("CONTEXT_CONTENDED", error, {"contextId": ref.context_id})
+        case CorruptRecord(newer=True):
+            text = "a later release wrote what this needs; nothing was changed, try again once all hosts are upgraded"
+            return InternalError(text, {"reason": "NEWER_SCHEMA"})
         case PermissionDenied():
             return InternalError(
                 "the bucket does not permit this; the host's log says more", {"reason": "STORE_DENIED"}

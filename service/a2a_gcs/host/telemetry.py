@@ -69,10 +69,12 @@ def exposition() -> tuple[bytes, str]:
 
 
 def _keep_traces(exporter: Any | None) -> None:
+    if exporter is None:
+        return
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
-    if exporter is None or isinstance(trace.get_tracer_provider(), TracerProvider):
+    if isinstance(trace.get_tracer_provider(), TracerProvider):
         return
     provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter()))
@@ -80,6 +82,8 @@ def _keep_traces(exporter: Any | None) -> None:
 
 
 def _keep_metrics(exporter: Any | None, *, prometheus: bool) -> None:
+    if exporter is None and not prometheus:
+        return
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
 
@@ -92,8 +96,7 @@ def _keep_metrics(exporter: Any | None, *, prometheus: bool) -> None:
         readers.append(PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False))
     if exporter is not None:
         readers.append(PeriodicExportingMetricReader(exporter()))
-    if readers:
-        metrics.set_meter_provider(MeterProvider(readers, resource=_resource(), shutdown_on_exit=False))
+    metrics.set_meter_provider(MeterProvider(readers, resource=_resource(), shutdown_on_exit=False))
 
 
 def _resource() -> Resource:

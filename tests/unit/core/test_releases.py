@@ -12,6 +12,7 @@ from a2a_gcs.host.settings import Settings
 from a2a_gcs.layout import context_key, journal_key, key_pattern, task_key, workspace_key
 from a2a_gcs.objectstore.port import OVERWRITE
 from a2a_gcs.records import SCHEMA
+from a2a_gcs.relocation import Relocation
 from a2a_gcs.workspaces.snapshots import Snapshots
 from tests.support.hosts import COMPLETED, FAILED, INPUT_REQUIRED, WORKING, Bucket, message
 from tests.support.record_fixtures import DONE, FILES, HEARTBEAT, RUNS, V1, WAITS, fill, load
@@ -123,14 +124,18 @@ async def test_a_task_of_a_later_schema_is_refused_in_every_way_and_left_alone(k
     assert [k for k in after if k not in before] == ["hosts/old.json"]
 
 
-async def test_the_dead_host_of_a_task_of_a_later_schema_is_not_settled():
-    """Whoever can read it will."""
-    bucket = await load(change=later(task_key(RUNS)))
+@pytest.mark.parametrize("key", [task_key(RUNS), journal_key(RUNS, 1, 1)])
+async def test_the_dead_host_of_a_task_of_a_later_schema_is_not_settled(key):
+    """Whoever can read it will; neither by the sweep nor by a claim, which does not say "repair or delete" either."""
+    bucket = await load(change=later(key))
     host = await bucket.host("old")
     bucket.clock.now += 60
     before = await versions(bucket)
     with pytest.raises(CorruptRecord):
         await host.settler.bury(RUNS, "host-1/3")
+    with pytest.raises(CorruptRecord) as refused:
+        await host.claim(RUNS.context_id)
+    assert refused.value.newer
     assert await versions(bucket) == before
 
 
@@ -144,6 +149,16 @@ async def test_a_context_of_a_later_schema_takes_no_claim():
     assert refused.value.newer
     assert await versions(bucket) == before
     assert (await host.tasks.read(DONE.task_id)).task.status.state == COMPLETED
+
+
+async def test_a_root_with_a_context_of_a_later_schema_is_not_moved():
+    """Its pin could not be mapped to the copy; nothing is deleted."""
+    bucket = await load(change=later(context_key(DONE.context_id)))
+    before = await versions(bucket)
+    relocation = Relocation(bucket.store, "", "users/alice")
+    with pytest.raises(CorruptRecord, match="later release"):
+        await relocation.copy(await relocation.plan())
+    assert before.items() <= (await versions(bucket)).items()
 
 
 async def test_a_heartbeat_of_a_later_schema_counts_as_alive_while_it_is_fresh():

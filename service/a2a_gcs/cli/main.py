@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from a2a_gcs.cli.bucket import bucket
 from a2a_gcs.cli.cancel import cancel
 from a2a_gcs.cli.config import config
 from a2a_gcs.cli.dev import dev
@@ -28,6 +29,7 @@ for command in (serve, dev, send, cancel, contexts, tasks, show, migrate):
     app.command()(command)
 app.add_typer(workspace)
 app.add_typer(config)
+app.add_typer(bucket)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it with the flag's value

@@ -50,7 +50,7 @@ _PUSH_MARK = re.compile(r"push/(?:(.+)/)?([^/]+)\.json")
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
 """First segments of roots, beside `tasks`, `contexts` and `hosts`."""
 
-_FIXED = frozenset({AGENTS, TENANTS, USERS, "tasks", "contexts", "hosts", "parts", "push", ""}) | frozenset(
+_FIXED = frozenset({AGENTS, TENANTS, USERS, "tasks", "contexts", "hosts", "parts", "push", "owed", ""}) | frozenset(
     {"contextId.txt", "context.json", "task.json", "workspace.tar.gz"}
 )
 

@@ -25,7 +25,7 @@ from a2a_gcs.records import (
 )
 
 LATER_CONTEXT = {
-    "schema": 7,
+    "schema": SCHEMA,
     "contextId": "c",
     "epoch": 3,
     "active": None,
@@ -52,7 +52,7 @@ def test_a_context_record_keeps_what_it_does_not_know(change):
     assert body["later"] == LATER_CONTEXT["later"]
     assert body["lastCompleted"] == LATER_CONTEXT["lastCompleted"]
     assert body["messages"] == LATER_CONTEXT["messages"]
-    assert body["schema"] == 7
+    assert body["schema"] == SCHEMA
     assert body["epoch"] == 4
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from a2a.server.events.event_queue import Event
 
+from a2a_gcs import telemetry
 from a2a_gcs.cas import Versioned
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import Unavailable
@@ -212,6 +213,8 @@ class ClaimTable:
         if self._by_task.get(claim.ref.task_id) is claim:
             del self._by_task[claim.ref.task_id]
         self.close(claim.owner)
+        if claim.end is None:
+            telemetry.turns_ended.add(1, {"end": end.value})
         if claim.end is None and end in {End.TERMINAL, End.CANCELED}:
             self._ended[claim.ref.task_id] = claim.record.meta
             if len(self._ended) > _REMEMBERED_ENDS:
@@ -245,6 +248,11 @@ class ClaimTable:
     def all_claims(self) -> list[tuple[ClaimTable, Claim]]:
         """The open claims of the process, of all roots, each with its table."""
         return [(table, claim) for table in self.numbers.tables for claim in table]
+
+    @property
+    def running(self) -> int:
+        """How many claims the process holds, of all roots; may be asked from any thread."""
+        return sum(len(table) for table in list(self.numbers.tables))
 
     def __iter__(self) -> Iterator[Claim]:
         return iter(list(self._by_task.values()))

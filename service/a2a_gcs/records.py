@@ -1,11 +1,14 @@
 """What is stored beside the A2A Task: the JSON records of DESIGN 4 and task.json's metadata; pure.
 
 Every record carries a schema version. Fields that this version does not know
-are kept and written back, so that two releases can share a bucket.
+are kept and written back, so that two releases can share a bucket. The schema
+changes only when an earlier release would misread a record: such a one refuses
+it, and never writes over it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -34,11 +37,14 @@ class Record(BaseModel):
 
     @classmethod
     def parse(cls, key: str, body: bytes) -> Self:
-        """Reads a record. Raises CorruptRecord."""
+        """Reads a record. Raises CorruptRecord, also where a later release has changed what it means."""
         try:
-            return cls.model_validate_json(body)
+            record = cls.model_validate_json(body)
         except ValidationError as e:
+            _refuse_newer(key, _schema_of(body))  # a record that cannot be parsed for that reason is not damaged
             raise CorruptRecord(key, e) from e
+        _refuse_newer(key, getattr(record, "schema_version", SCHEMA))
+        return record
 
     def to_bytes(self) -> bytes:
         return self.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
@@ -309,8 +315,13 @@ class TaskMeta:
 
     @classmethod
     def from_metadata(cls, key: str, raw: Mapping[str, str]) -> TaskMeta:
-        """Reads the metadata. Raises CorruptRecord where a number is none, or a count is negative."""
+        """Reads the metadata.
+
+        Raises:
+            CorruptRecord: A number is none, a count is negative, or a later release has changed what it means.
+        """
         try:
+            _refuse_newer(key, _count(raw, "schema"))
             generation = _count(raw, "pin-generation")
             return cls(
                 owner=raw.get("owner", ""),
@@ -361,6 +372,21 @@ class TaskMeta:
 
     def with_(self, **changes: object) -> TaskMeta:
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _refuse_newer(key: str, schema: int) -> None:
+    if schema > SCHEMA:
+        why = f"a later release wrote it (schema {schema}; this one knows {SCHEMA}); upgrade this host"
+        raise CorruptRecord(key, why, newer=True)
+
+
+def _schema_of(body: bytes) -> int:
+    """The schema of a record that could not be parsed otherwise; 0 where it tells none."""
+    try:
+        schema = json.loads(body).get("schema", 0)
+    except (ValueError, AttributeError, RecursionError):
+        return 0
+    return schema if isinstance(schema, int) else 0
 
 
 def _count(raw: Mapping[str, str], name: str) -> int:

@@ -15,6 +15,7 @@ import structlog
 from a2a.server.agent_execution import AgentExecutor
 from a2a.types.a2a_pb2 import AgentCard
 
+from a2a_gcs import telemetry
 from a2a_gcs.claims import ClaimTable
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import ConfigError, NotFound, StoreError
@@ -26,6 +27,7 @@ from a2a_gcs.host.agent_card import build_card
 from a2a_gcs.host.bounds import within_bounds
 from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.drain import Drain
+from a2a_gcs.host.loop_lag import measure_loop_lag
 from a2a_gcs.host.push.deliveries import Deliveries, Pushing
 from a2a_gcs.host.push.sender import Sender
 from a2a_gcs.host.readiness import Readiness
@@ -33,7 +35,7 @@ from a2a_gcs.host.roots import RootedHandler, Roots, refuse_other_roots
 from a2a_gcs.host.sdk_faults import push_configs, required_extensions
 from a2a_gcs.host.settings import AgentSettings, Settings, listed
 from a2a_gcs.host.stack import HostedAgent, Shared, below
-from a2a_gcs.layout import heartbeat_key
+from a2a_gcs.layout import heartbeat_key, key_pattern
 from a2a_gcs.ledger.heartbeat import Heartbeat, Liveness
 from a2a_gcs.ledger.sweep import Sweep
 from a2a_gcs.objectstore import ObjectStore, open_store
@@ -73,7 +75,7 @@ class Services:
         self._authenticated = settings.authenticated if authenticated is None else authenticated
         self.host_id = _host_id()
         self._given = store
-        self.store = store or open_store(settings.store, budget=settings.store_budget_seconds)
+        self.store = store or open_store(settings.store, budget=settings.store_budget_seconds, pattern=key_pattern)
         self.table = ClaimTable(self.host_id)
         shares = store is not None or settings.store == "memory"
         self.heartbeat = Heartbeat(
@@ -101,6 +103,7 @@ class Services:
         self.drain = Drain(self.admission, self.table, self._surrender_unstarted)
         self.readiness = Readiness(self._reach_bucket)
         self._background: list[asyncio.Task[None]] = []
+        self._gauges: list[Callable[[], None]] = []
 
     def _command_options(self, agent: AgentSettings) -> CommandOptions:
         return CommandOptions(
@@ -145,6 +148,11 @@ class Services:
         self._background = [
             asyncio.create_task(self.watch.run(), name="watch"),
             asyncio.create_task(self.sweep.run(), name="sweep"),
+            asyncio.create_task(measure_loop_lag(), name="loop lag"),
+        ]
+        self._gauges = [
+            telemetry.running_turns.add(lambda: self.table.running),
+            telemetry.heartbeat_age.add(lambda: self.heartbeat.age),
         ]
         if self.settings.push_notifications:
             self._background.append(asyncio.create_task(self.deliveries.run(), name="push"))
@@ -161,6 +169,8 @@ class Services:
         """Drains if nobody has, then stops the heartbeat and the store: what still runs counts as dead at once."""
         if not self.drain.begun:
             await self.drain.run()
+        while self._gauges:
+            self._gauges.pop()()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

@@ -270,6 +270,18 @@ class Settings(AgentOptions, BaseSettings):
     push_timeout_seconds: Annotated[
         float, Field(gt=0, description="Longest that a receiver of notifications may take to answer.")
     ] = 10.0
+    metrics: Annotated[bool, Field(description="Keep metrics, and serve them at /metrics for Prometheus.")] = True
+    metrics_public: Annotated[
+        bool, Field(description="Serve /metrics without authentication; default: it needs what every other path does.")
+    ] = False
+    metrics_port: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=65535,
+            description="Also serve metrics on this port of 127.0.0.1, for a collector beside the host; default: none.",
+        ),
+    ] = None
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"
@@ -321,6 +333,13 @@ class Settings(AgentOptions, BaseSettings):
             raise ValueError("grpc_only serves gRPC on the port itself; leave grpc_port out, or serve HTTP as well")
         if self.advertise_grpc and not self.serves_grpc:
             raise ValueError("advertise_grpc lists what is not served; set grpc_port or grpc_only")
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_are_kept(self) -> Self:
+        for name in ("metrics_public", "metrics_port"):
+            if not self.metrics and getattr(self, name) not in (None, False):
+                raise ValueError(f"{name} is about metrics, which are off; leave it out, or set metrics")
         return self
 
     @property

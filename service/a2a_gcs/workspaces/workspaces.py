@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from a2a_gcs import telemetry
 from a2a_gcs.layout import TaskRef, workspace_key
 from a2a_gcs.records import Pin
 from a2a_gcs.workspaces.bridge import in_thread
@@ -121,16 +122,18 @@ class Workspace:
     async def restore(self, source: TaskRef, pin: Pin) -> None:
         """Fills the empty directory with what another task left, or this one did. Raises as Snapshots.restore."""
         key = workspace_key(source)
-        self.known = await self._workspaces.take(key, pin, self.path)
-        if self.known is None:
-            restored = await self._workspaces.snapshots.restore(key, pin, self.path)
-            self.known = restored.baseline
+        with telemetry.measured("workspace.restore", telemetry.restore_seconds):
+            self.known = await self._workspaces.take(key, pin, self.path)
+            if self.known is None:
+                restored = await self._workspaces.snapshots.restore(key, pin, self.path)
+                self.known = restored.baseline
 
     async def save(self, *, replaces: int, owner: str) -> Saved:
         """Stores the directory as the task's own archive. Raises as Snapshots.save."""
-        saved = await self._workspaces.snapshots.save(
-            self.path, self._key, replaces=replaces, base=self.known, owner=owner
-        )
+        with telemetry.measured("workspace.snapshot", telemetry.snapshot_seconds):
+            saved = await self._workspaces.snapshots.save(
+                self.path, self._key, replaces=replaces, base=self.known, owner=owner
+            )
         self.known, self._last = saved.baseline, saved.pin
         return saved
 

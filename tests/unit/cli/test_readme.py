@@ -118,7 +118,22 @@ def test_every_rule_of_retention_is_in_its_table():
     ]
 
 
-@pytest.mark.parametrize("command", ["serve", "dev", "send", "cancel", "workspace", "migrate", "gc"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "serve",
+        "dev",
+        "send",
+        "cancel",
+        "contexts",
+        "tasks",
+        "show",
+        "workspace",
+        "config show",
+        "migrate",
+        "gc",
+    ],
+)
 def test_every_command_is_shown(command):
     """Somewhere among the command lines."""
     assert f"a2a-gcs {command}" in "".join(blocks("shell"))

@@ -26,7 +26,7 @@ from a2a_gcs.records import (
 )
 
 LATER_CONTEXT = {
-    "schema": 7,
+    "schema": SCHEMA,
     "contextId": "c",
     "epoch": 3,
     "active": None,
@@ -53,7 +53,7 @@ def test_a_context_record_keeps_what_it_does_not_know(change):
     assert body["later"] == LATER_CONTEXT["later"]
     assert body["lastCompleted"] == LATER_CONTEXT["lastCompleted"]
     assert body["messages"] == LATER_CONTEXT["messages"]
-    assert body["schema"] == 7
+    assert body["schema"] == SCHEMA
     assert body["epoch"] == 4
 
 
@@ -153,6 +153,8 @@ metas = st.builds(
     journal=st.integers(0, 10**6),
     was=st.text(max_size=5),
     patience=st.integers(0, 10**6),
+    push=st.booleans(),
+    notice=st.integers(0, 2**70),
     pin=st.none() | st.builds(Pin, generation=st.integers(1, 2**62), crc32c=st.text(max_size=8)),
     base=st.none() | st.just(Base()) | st.builds(Base, st.text("a %/\u00fc", min_size=1), st.text("A=+/", min_size=1)),
     extra=st.dictionaries(st.sampled_from(["later", "deadline"]), st.text(max_size=5)),

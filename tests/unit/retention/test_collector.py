@@ -30,7 +30,7 @@ from a2a_gcs.retention.tally import Tally
 from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.workspaces.snapshots import Snapshots
 from tests.support.faulty_store import FaultyStore
-from tests.support.hosts import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, Bucket
+from tests.support.hosts import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, Bucket
 
 DAY = 24 * 3600.0
 RULES = Rules(runs=DAY, tasks=30 * DAY, failed=7 * DAY, contexts=90 * DAY)
@@ -266,6 +266,23 @@ async def test_a_claim_between_listing_and_record_keeps_everything(bucket, host)
     await host.beat()
     assert (await host.claim()).base_ref == made[0]
     assert await there(bucket, last) == ALL  # the record names it until the next claim
+
+
+async def test_a_task_that_is_begun_and_ended_meanwhile_keeps_the_context(bucket, host):
+    """Its claim is over, so it counts as dead; its record tells why (rule recheck)."""
+    claim = await host.claim()
+    bucket.clock.now += 90 * DAY
+    async with FaultyStore(bucket.store) as store:
+
+        async def work(_):
+            await host.beat()
+            await host.save(claim, WORKING)
+            await host.end(claim)
+            await host.beat()
+
+        store.act("get", context_key("ctx"), work)
+        assert (await collect(bucket, store)).objects == 0
+    assert await TaskRecords(bucket.store).find(claim.ref.task_id) is not None
 
 
 async def test_an_answer_between_listing_and_record_keeps_the_context(bucket, host):

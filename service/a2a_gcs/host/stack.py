@@ -17,6 +17,7 @@ from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore, PrefixStore
+from a2a_gcs.pointers import PointerIndex
 from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream
@@ -69,7 +70,8 @@ class Ground:
     def __init__(self, shared: Shared, root: str) -> None:
         self.store = shared.below(root)
         self.table = ClaimTable(shared.table.host, root=root, numbers=shared.table.numbers) if root else shared.table
-        self.records = TaskRecords(self.store)
+        self.index = PointerIndex(self.store)
+        self.records = TaskRecords(self.store, self.index)
         self.journal = Journal(self.store)
         self.settler = Settler(self.records, self.journal, Liveness(shared.bucket, shared.table), self.table)
 

@@ -92,7 +92,8 @@ class Host:
         self.liveness = Liveness(store, self.table)
         self.journal = Journal(store)
         self.settler = Settler(self.records, self.journal, self.liveness, self.table)
-        self.ledger = Ledger(store, self.records, self.settler, self.table, **ledger_options)
+        options = {"repeat_wait": 0.0, **ledger_options}
+        self.ledger = Ledger(store, self.records, self.settler, self.table, **options)
         self.tasks = BucketTaskStore(
             store, self.records, self.journal, self.table, self.settler.settled, pace=PACE, keep_batches=keep_batches
         )

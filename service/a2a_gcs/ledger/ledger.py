@@ -140,7 +140,7 @@ class Ledger:
             attempt.start = ref, await start_of(self._store, self._records, ref)
 
     async def _appears(self, ref: TaskRef, record: ContextRecord) -> bool:
-        """Whether the task of a repeat is there, or comes within a moment: a client's retry may overtake the original."""
+        """Whether the task of a repeat is there, or comes in a moment: a client's retry may overtake the original."""
         give_up_at = boottime() + self._repeat_wait
         while not await self._exists(ref):
             active = record.active if record.active and record.active.task_id == ref.task_id else None
@@ -308,6 +308,8 @@ class Ledger:
             seq=turn * TURN_STRIDE,
             journal=0,
             was=state_name(record.task),
+            was_seq=record.meta.seq,
+            was_journal=record.meta.journal,
             patience=0,
         )
         try:

@@ -15,6 +15,7 @@ _LARGE_PAGES = 20
 
 _BOUNDARIES = tuple(POINTERS_PREFIX + digit for digit in "123456789abcdef")
 _END = POINTERS_PREFIX[:-1] + chr(ord(POINTERS_PREFIX[-1]) + 1)
+_PAGES_AT_ONCE = 8
 _SAMPLE = 4
 _SPACE = float(16**_SAMPLE)
 
@@ -22,8 +23,8 @@ _SPACE = float(16**_SAMPLE)
 async def each_page(store: ObjectStore, take: Take) -> None:
     """Hands every page of pointers to `take`, in no particular order, and waits for it.
 
-    One request after the other while there are few, and 16 at a time where there are many: our task ids are
-    random, so how far the first page reaches tells how many there are.
+    One request after the other while there are few, and 8 at a time where there are many: our task ids are
+    random, so how far the first page reaches tells how many there are. So many pages are held at most.
 
     Raises:
         StoreError: A page could not be listed; or what `take` raises.
@@ -33,7 +34,13 @@ async def each_page(store: ObjectStore, take: Take) -> None:
     if _pages(first) < _LARGE_PAGES:
         await _rest(store, take, "", first, _END)
         return
-    ranges = [asyncio.ensure_future(_range(store, take, first, *limits)) for limits in _ranges(first.objects[-1].key)]
+    gate = asyncio.Semaphore(_PAGES_AT_ONCE)
+
+    async def one(start: str, end: str) -> None:
+        async with gate:
+            await _range(store, take, first, start, end)
+
+    ranges = [asyncio.ensure_future(one(*limits)) for limits in _ranges(first.objects[-1].key)]
     try:
         await asyncio.gather(*ranges)
     finally:

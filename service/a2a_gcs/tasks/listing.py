@@ -83,12 +83,14 @@ class Selection:
     after: Order | None
     total: int = 0
     _best: list[Entry] = field(default_factory=list)
+    _worst: Order | None = None
 
     def add(self, entry: Entry) -> None:
         if not self.matches(entry.state, entry.status_time):
             return
         self.total += 1
-        if self.after is None or entry.order > self.after:
+        order = entry.order
+        if (self.after is None or order > self.after) and (self._worst is None or order < self._worst):
             self._best.append(entry)
             if len(self._best) >= 4 * (self.size + 1):
                 self._prune()
@@ -108,6 +110,8 @@ class Selection:
     def _prune(self) -> None:
         self._best.sort(key=lambda e: e.order)
         del self._best[self.size + 1 :]
+        if len(self._best) > self.size:
+            self._worst = self._best[-1].order
 
 
 async def list_tasks(

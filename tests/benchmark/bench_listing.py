@@ -84,9 +84,8 @@ async def on_disk(directory):
             page = await first_page(store)
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-            print(
-                f"local,    {page.total_size:7,d} tasks: {took[last][0]:.2f} s, {took[last][1]:.2f} s of CPU, {peak / 1e6:.1f} MB at most"
-            )
+            clock, busy = took[last]
+            print(f"local,    {page.total_size:7,d} tasks: {clock:.2f} s, {busy:.2f} s of CPU, {peak / 1e6:.1f} MB")
     clock, busy = (took[MANY][i] / took[FEW][i] for i in (0, 1))
     print(f"local,    {clock:.1f} times the time, {busy:.1f} times the CPU, for {MANY // FEW} times the tasks")
 

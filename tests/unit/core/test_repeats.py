@@ -31,6 +31,9 @@ async def test_a_repeated_answer_is_told_its_task(bucket):
         return (await b.record(where.task_id)).meta.turn
 
     assert await repeat() == 2
+    again = answer()
+    again.task_id = where.task_id
+    assert await b.ledger.started_by(again) == where  # what a full host looks for
     await a.park(turn)
     assert await repeat() == 2
     await a.end(await a.answer(where.task_id), COMPLETED)

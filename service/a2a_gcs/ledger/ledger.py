@@ -139,7 +139,7 @@ class Ledger:
             attempt.start = ref, await start_of(self._store, self._records, ref)
 
     async def started_by(self, message: Message) -> TaskRef | None:
-        """The task that the same message has started, in the context that it names, or answered; a few class B requests.
+        """The task that the same message has started in the context that it names, or answered; some class B requests.
 
         Raises:
             InvalidId, StoreError: The context cannot be read.

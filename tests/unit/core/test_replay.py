@@ -7,10 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from a2a_gcs.journal import Journaled
+from a2a_gcs.layout import task_key
 from a2a_gcs.records import TURN_STRIDE
 from a2a_gcs.tasks.event_ids import event_id, position
 from tests.support.faulty_store import FaultyStore
-from tests.support.hosts import AUTH_REQUIRED, CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, Bucket, says
+from tests.support.hosts import (
+    AUTH_REQUIRED,
+    CANCELED,
+    COMPLETED,
+    FAILED,
+    INPUT_REQUIRED,
+    WORKING,
+    Bucket,
+    makes,
+    says,
+    status,
+)
 from tests.unit.core.test_stream import Kept, Run, running, told
 
 
@@ -167,6 +180,57 @@ async def test_what_the_journal_does_not_hold(gone):
     seq = run.claim.record.meta.seq
     after = seq - 2 if gone else seq + 1000
     assert await heard(a, run.claim.ref.task_id, after) == [(seq, (COMPLETED, ["0"]), True)]
+
+
+async def test_what_never_was_in_the_journal(bucket):
+    """The beginning of a task that nobody was told of is in its first task.json alone: so the whole task comes."""
+    a, b = await bucket.host("a"), await bucket.host("b")
+    claim = await a.claim("ctx")
+    claim.quiet = True
+    task = claim.record.copy_task()
+    task.status.CopyFrom(status(WORKING))
+    run = Run(a, claim)
+    await run.sdk.save_task_event(task)
+    await run.chunk(0)
+    await run.emit(says(claim, AUTH_REQUIRED))
+    await run.chunk(1)
+    await run.end()
+    begun = TURN_STRIDE + 1
+    assert await heard(b, claim.ref.task_id, begun) == [(begun + 4, (COMPLETED, ["0", "1"]), True)]
+    assert await heard(b, claim.ref.task_id, begun + 2) == [(begun + 3, "1", False), (begun + 4, COMPLETED, True)]
+
+
+async def test_a_long_turn_is_not_read_from_its_beginning(bucket):
+    """Of 64 batches a handful is read to find where to go on."""
+    store = FaultyStore(bucket.store)
+    a, b = await bucket.host("a"), await bucket.host("b", store)
+    claim = await a.start()
+    events = [Journaled(claim.record.meta.seq + 1 + i, makes(claim, "x", str(i), append=i > 0)) for i in range(64)]
+    for i, journaled in enumerate(events):
+        await a.journal.append(claim.ref, 1, i + 1, [journaled])
+    stored, seq = claim.record, claim.record.meta.seq + 65
+    await a.records.write(stored, stored.copy_task(), stored.meta.with_(open=False, seq=seq, journal=64))
+    store.calls.clear()
+    assert [one for one, _, _ in await heard(b, claim.ref.task_id, seq - 4, waits=False)] == [
+        seq - 3 + i for i in range(4)
+    ]
+    assert store.count("get", "*.events.json") <= 12
+
+
+async def test_the_end_of_a_turn_that_was_overtaken_by_the_next(bucket):
+    """A reader that is late for a question hears of it with the version that everybody else heard."""
+    a = await bucket.host("a")
+    run = await running(a)
+    async with FaultyStore(bucket.store) as store:
+        b = await bucket.host("b", store)
+        gate = store.hold("head", task_key(run.claim.ref), nth=1)
+        stream = asyncio.create_task(heard(b, run.claim.ref.task_id))
+        await gate.reached.wait()
+        await run.park()
+        parked = run.claim.record.meta.seq
+        await a.answer(run.claim.ref.task_id)
+        gate.release()
+        assert (await stream)[-1] == (parked, INPUT_REQUIRED, True)
 
 
 async def test_a_repeat_does_not_wait_for_an_answer(pair):

@@ -88,7 +88,7 @@ class Host:
         self.bucket = store
         self.table = ClaimTable(name)
         self.index = PointerIndex(store, apart=0.0)
-        self.records = TaskRecords(store, self.index)
+        self.records = TaskRecords(store, index=self.index)
         self.liveness = Liveness(store, self.table)
         self.journal = Journal(store)
         self.settler = Settler(self.records, self.journal, self.liveness, self.table)

@@ -331,6 +331,7 @@ class Ledger:
             was_seq=record.meta.seq,
             was_journal=record.meta.journal,
             patience=0,
+            notice=0,
         )
         try:
             written = await self._records.write(record, task, meta)

@@ -47,6 +47,7 @@ bench-smoke: $(STAMP)  ## Requests, bytes and round trips of typical exchanges (
 bench: bench-smoke  ## All benchmarks, side by side
 	$(BIN)/python -m tests.benchmark.bench_gateway
 	$(BIN)/python -m tests.benchmark.bench_workspaces
+	$(BIN)/python -m tests.benchmark.bench_listing
 
 chaos-mutants: $(STAMP)  ## Break each rule of the protocol on purpose: the chaos checker has to see all of them
 	$(BIN)/python -m tests.chaos.mutants $(ARGS)

@@ -36,6 +36,7 @@ MAX_SEGMENT_BYTES = 240
 
 BATCHES_PER_TURN = 10**6
 
+_ITSELF = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,239}")
 _RESERVED = frozenset({"context.json", "parts"})
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
@@ -89,6 +90,8 @@ def encode_segment(value: str) -> str:
 
 def decode_segment(segment: str) -> str | None:
     """The id behind a segment, or None if `encode_segment` never makes such a one."""
+    if _ITSELF.fullmatch(segment) and segment not in _RESERVED:  # nearly all of them; a listing meets 100,000
+        return segment
     try:
         value = unquote_to_bytes(segment).decode()
         return value if encode_segment(value) == segment else None

@@ -6,6 +6,7 @@ root can name a key below another.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
 
@@ -76,6 +77,7 @@ class Roots:
             await stack.handler.aclose()
             await stack.tasks.aclose()
             await stack.snapshots.close()
+        await asyncio.gather(*(ground.index.aclose() for ground in self._grounds.values()))
 
     def _ground(self, root: str) -> Ground:
         if root not in self._grounds:

@@ -20,6 +20,7 @@ from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore, PrefixStore
+from a2a_gcs.pointers import PointerIndex
 from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.tasks.push_configs import PushConfigs
 from a2a_gcs.tasks.store import BucketTaskStore
@@ -76,7 +77,9 @@ class Ground:
         self.store = below(shared.bucket, root)
         self.table = ClaimTable(shared.table.host, root=root, numbers=shared.table.numbers) if root else shared.table
         push = shared.settings.push_notifications
-        self.records = TaskRecords(self.store, partial(shared.deliveries.announce, root) if push else None)
+        announce = partial(shared.deliveries.announce, root) if push else None
+        self.index = PointerIndex(self.store)
+        self.records = TaskRecords(self.store, announce, index=self.index)
         self.journal = Journal(self.store)
         self.settler = Settler(self.records, self.journal, Liveness(shared.bucket, shared.table), self.table)
 

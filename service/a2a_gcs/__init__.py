@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from a2a_gcs.errors import A2AGcsError, ConfigError, StoreError
+    from a2a_gcs.executors.parts import NotKept, read_part
     from a2a_gcs.executors.workspace import NoWorkspace, workspace
     from a2a_gcs.host.app import create_app
     from a2a_gcs.host.library import Host
@@ -21,11 +22,13 @@ __all__ = [
     "ConfigError",
     "Host",
     "NoWorkspace",
+    "NotKept",
     "ObjectStore",
     "Settings",
     "StoreError",
     "create_app",
     "open_store",
+    "read_part",
     "workspace",
 ]
 
@@ -34,11 +37,13 @@ _LAZY = {
     "ConfigError": "errors",
     "Host": "host.library",
     "NoWorkspace": "executors.workspace",
+    "NotKept": "executors.parts",
     "ObjectStore": "objectstore",
     "Settings": "host.settings",
     "StoreError": "errors",
     "create_app": "host.app",
     "open_store": "objectstore",
+    "read_part": "executors.parts",
     "workspace": "executors.workspace",
 }
 

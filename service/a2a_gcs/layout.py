@@ -7,6 +7,7 @@ Below a root:
     contexts/<ctx>/<task>/task.json         the A2A Task
     contexts/<ctx>/<task>/workspace.tar.gz  its workspace
     contexts/<ctx>/<task>/<n>.events.json   journal of a turn, n = turn * 10^6 + batch
+    contexts/<ctx>/<task>/files/<sha256>    content that is too large for task.json (decision 0005)
     contexts/<ctx>/parts/<sha256>.part      what large workspaces are composed of (decision 0004)
     hosts/<host>.json                       heartbeat, at the bucket prefix instead of a root
 
@@ -36,6 +37,7 @@ _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
 _PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
+_FILE = re.compile(r"files/([0-9a-f]{64})")
 
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
 """First segments of roots, beside `tasks`, `contexts` and `hosts`."""
@@ -169,6 +171,27 @@ def journal_key(ref: TaskRef, turn: int, batch: int) -> str:
     return (
         f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/{turn * BATCHES_PER_TURN + batch}.events.json"
     )
+
+
+def file_key(ref: TaskRef, name: str) -> str:
+    """Where content beside a task is kept.
+
+    Args:
+        ref: The task.
+        name: SHA-256 of the content in hexadecimal.
+    """
+    return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/{file_reference(name)}"
+
+
+def file_reference(name: str) -> str:
+    """How task.json refers to such content: relative to its own key."""
+    return f"files/{name}"
+
+
+def parse_file_reference(url: str) -> str | None:
+    """The name in a reference of task.json to content beside it; None for any other URL."""
+    match = _FILE.fullmatch(url)
+    return match[1] if match else None
 
 
 def heartbeat_key(host: str) -> str:

@@ -22,6 +22,7 @@ from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, 
 from a2a_gcs.host.auth import Authenticator, open_authenticator
 from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large
+from a2a_gcs.host.files import file_routes
 from a2a_gcs.host.grpc import GrpcServer
 from a2a_gcs.host.grpc.authentication import CallerInterceptor
 from a2a_gcs.host.sdk_faults import jsonrpc_routes, rest_routes
@@ -70,6 +71,7 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
     _add_probes(app, services)
     for agent in services.agents:
         place = app if not agent.path else FastAPI(title=agent.card.name, version=agent.card.version)
+        place.router.routes.extend(file_routes(services.roots, agent))
         _add_agent(place, agent, handlers[agent.name], settings)
         if agent.path:
             app.mount(agent.path, place)

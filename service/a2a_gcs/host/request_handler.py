@@ -48,7 +48,7 @@ from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuild
 from a2a_gcs.host.errors import to_a2a_error
 from a2a_gcs.host.read_ahead import ReadAhead
 from a2a_gcs.ledger.errors import Fenced, Repeated
-from a2a_gcs.ledger.ledger import Ledger
+from a2a_gcs.ledger.ledger import Entering, Ledger
 from a2a_gcs.task_json import INTERRUPTED, TERMINAL, state_name
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream, ends_turn
@@ -122,6 +122,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         table: What runs here.
         card: What the agent says of itself.
         admission: Whether new work is taken.
+        entering: Makes of a message what the history of its task gets.
     """
 
     def __init__(  # noqa: PLR0917 - what it is made of
@@ -133,12 +134,13 @@ class RequestHandler(DefaultRequestHandlerV2):
         table: ClaimTable,
         card: AgentCard,
         admission: Admission | None = None,
+        entering: Entering | None = None,
     ) -> None:
         super().__init__(
             agent_executor=executor,
             task_store=store,
             agent_card=card,
-            request_context_builder=ClaimingContextBuilder(ledger),
+            request_context_builder=ClaimingContextBuilder(ledger, entering),
             event_stream=stream,
             interrupted_task_timeout=_PARKED_COPY_SECONDS,
         )

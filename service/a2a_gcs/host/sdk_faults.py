@@ -126,7 +126,7 @@ def _mended(route: Route) -> Route:
 class _Tenant(Convertor[str]):
     """A first segment that is no name of ours."""
 
-    regex = r"(?!(?:\.well-known|console|docs|health|metrics|openapi\.json|ready|redoc|tasks|v1)(?:/|$))[^/]+"
+    regex = r"(?!(?:\.well-known|console|docs|files|health|metrics|openapi\.json|ready|redoc|tasks|v1)(?:/|$))[^/]+"
 
     def convert(self, value: str) -> str:
         return value

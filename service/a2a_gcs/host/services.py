@@ -24,6 +24,7 @@ from a2a_gcs.host.agent_card import build_card
 from a2a_gcs.host.bounds import within_bounds
 from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.drain import Drain
+from a2a_gcs.host.file_links import FileLinks
 from a2a_gcs.host.roots import RootedHandler, Roots, refuse_other_roots
 from a2a_gcs.host.sdk_faults import push_configs, required_extensions
 from a2a_gcs.host.settings import Settings
@@ -181,12 +182,20 @@ def hosted_agents(settings: Settings, command: CommandOptions) -> list[HostedAge
     if not settings.agents:
         only = settings.one_agent()
         executor = load_agent(only.agent, command)
-        return [HostedAgent("", "", executor, only, build_card(executor, only, origin(settings)))]
+        base = origin(settings)
+        return [HostedAgent("", "", executor, only, build_card(executor, only, base), _links(settings, base))]
     hosted = []
     for each in settings.agents:
         executor, path = load_agent(each.agent, command), each.path or f"/{each.name}"
-        hosted.append(HostedAgent(each.name, path, executor, each, build_card(executor, each, origin(settings) + path)))
+        base = origin(settings) + path
+        card = build_card(executor, each, base)
+        hosted.append(HostedAgent(each.name, path, executor, each, card, _links(settings, base)))
     return hosted
+
+
+def _links(settings: Settings, base: str) -> FileLinks | None:
+    """Over gRPC alone nothing is served that a URL could name."""
+    return None if settings.grpc_only else FileLinks(base)
 
 
 def checked(handler: RootedHandler, agent: HostedAgent, settings: Settings) -> CheckedHandler:

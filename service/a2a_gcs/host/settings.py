@@ -192,6 +192,17 @@ class Settings(BaseSettings):
         Field(ge=1024, lt=32 * 1024**2, description="Largest request; Cloud Run itself cuts HTTP/1 off at 32 MiB."),
     ] = 30 * 1024**2
     max_parts: Annotated[int, Field(ge=1, description="Most parts that a message may have.")] = 1000
+    inline_part_bytes: Annotated[
+        int,
+        Field(
+            ge=1024,
+            description="Largest file that a task holds itself; larger ones, and what an artifact has beyond that, "
+            "are kept beside it and referred to by URL.",
+        ),
+    ] = 256 * 1024
+    max_task_bytes: Annotated[
+        int, Field(ge=64 * 1024, description="Most bytes of a task without what is beside it; one that grows on fails.")
+    ] = 64 * 1024**2
     store_budget_seconds: Annotated[
         float, Field(gt=0, description="How long one request retries a store that is throttled or unavailable.")
     ] = 20.0

@@ -8,8 +8,11 @@ from a2a.server.agent_execution import AgentExecutor
 from a2a.types.a2a_pb2 import AgentCard
 
 from a2a_gcs.claims import ClaimTable
+from a2a_gcs.executors.large_parts import Limits as PartLimits
+from a2a_gcs.executors.large_parts import entering
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.admission import Admission
+from a2a_gcs.host.file_links import FileLinks
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.host.settings import AgentSettings, Settings
 from a2a_gcs.journal import Journal
@@ -18,6 +21,7 @@ from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore, PrefixStore
 from a2a_gcs.task_records import TaskRecords
+from a2a_gcs.tasks.files import TaskFiles
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream
 from a2a_gcs.workspaces.ignore import CREDENTIALS
@@ -38,6 +42,7 @@ class HostedAgent:
         executor: The agent itself, shared by all roots.
         settings: What is set for it.
         card: Its agent card.
+        links: Where clients find what is beside its tasks; None where nothing serves that, so everything stays in them.
     """
 
     name: str
@@ -45,6 +50,7 @@ class HostedAgent:
     executor: AgentExecutor
     settings: AgentSettings
     card: AgentCard
+    links: FileLinks | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,8 @@ class Stack:
     Attributes:
         tasks: Its tasks.
         table: Its claims.
+        records: Their stored records.
+        files: What is beside them.
         snapshots: Its workspaces in the store.
         handler: Answers its requests.
     """
@@ -92,6 +100,8 @@ class Stack:
     def __init__(self, shared: Shared, agent: HostedAgent, ground: Ground) -> None:
         settings = shared.settings
         self.table = ground.table
+        self.records = ground.records
+        self.files = TaskFiles(ground.store)
         ledger = Ledger(
             ground.store,
             ground.records,
@@ -106,6 +116,7 @@ class Stack:
         ignored = CREDENTIALS if settings.workspace_ignore is None else settings.workspace_ignore
         snapshots = Snapshots(ground.store, limits=limits, ignore=ignored)
         workspaces = Workspaces(snapshots, shared.workdirs, shared.warm, root=ground.table.root)
+        kept = PartLimits(settings.inline_part_bytes)
         executor = WorkspacedExecutor(
             agent.executor,
             ground.table,
@@ -118,8 +129,18 @@ class Stack:
             longest_snapshot=settings.max_snapshot_seconds,
             checkpoint_every=settings.checkpoint_minutes and settings.checkpoint_minutes * 60,
             on_lost=settings.on_lost_workspace,
+            files=self.files if agent.links else None,
+            limits=kept,
+            max_task_bytes=settings.max_task_bytes,
         )
         self.snapshots = snapshots
         self.handler = RequestHandler(
-            executor, self.tasks, self.stream, ledger, ground.table, agent.card, shared.admission
+            executor,
+            self.tasks,
+            self.stream,
+            ledger,
+            ground.table,
+            agent.card,
+            shared.admission,
+            entering(self.files, kept) if agent.links else None,
         )

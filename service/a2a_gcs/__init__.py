@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from a2a_gcs.errors import A2AGcsError, ConfigError, StoreError
-    from a2a_gcs.executors.parts import NotKept, read_part
+    from a2a_gcs.executors.parts import read_part
     from a2a_gcs.executors.workspace import NoWorkspace, workspace
     from a2a_gcs.host.app import create_app
     from a2a_gcs.host.library import Host
@@ -22,7 +22,6 @@ __all__ = [
     "ConfigError",
     "Host",
     "NoWorkspace",
-    "NotKept",
     "ObjectStore",
     "Settings",
     "StoreError",
@@ -37,7 +36,6 @@ _LAZY = {
     "ConfigError": "errors",
     "Host": "host.library",
     "NoWorkspace": "executors.workspace",
-    "NotKept": "executors.parts",
     "ObjectStore": "objectstore",
     "Settings": "host.settings",
     "StoreError": "errors",

@@ -135,7 +135,7 @@ class LargeParts:
             self._held[artifact.artifact_id] = _Held()
         held = self._held[artifact.artifact_id]
         leaving = [held.leaves(part, self._limits, texts=True) for part in artifact.parts]
-        if leaving == [True] and artifact.parts[0].ByteSize() < self._limits.gathered:
+        if leaving == [True] and artifact.parts[0].ByteSize() <= self._limits.inline:
             await self._gather(event)
             return
         await self.flush()

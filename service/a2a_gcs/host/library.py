@@ -78,9 +78,8 @@ class Host:
         self.card = AgentCard()
         self.card.CopyFrom(card)
         declare_capabilities(self.card)
-        hosted = HostedAgent(
-            "", "", agent, settings.one_agent(), self.card, FileLinks(files_url) if files_url else None
-        )
+        links = FileLinks(files_url) if files_url else None
+        hosted = HostedAgent("", "", agent, settings.one_agent(), self.card, links)
         self._services = Services(settings, given, agents=[hosted], authenticated=owners)
         self.file_routes = file_routes(self._services.roots, hosted)
         self._entered = self._serving = False

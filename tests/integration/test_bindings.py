@@ -36,7 +36,7 @@ async def test_every_interface_of_the_card_works_where_it_says(shared, connect, 
             method = "SendMessage" if new else "message/send"
             body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
         else:
-            url = f"{url}/message:send"
+            url = f"{url}/message:send" if new else f"{url}/v1/message:send"
             message |= {"role": "ROLE_USER", "parts" if new else "content": [{"text": "hello"}]}
             body = {"message": message}
         response = await client.http.post(url, json=body, headers={"A2A-Version": "1.0" if new else "0.3"})

@@ -87,7 +87,8 @@ def interfaces(origin: str) -> list[AgentInterface]:
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="1.0"),
         AgentInterface(url=root, protocol_binding="HTTP+JSON", protocol_version="1.0"),
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="0.3"),
-        AgentInterface(url=f"{root}/v1", protocol_binding="HTTP+JSON", protocol_version="0.3"),
+        # Without the /v1 of its paths: clients of 0.3 put that in themselves.
+        AgentInterface(url=root, protocol_binding="HTTP+JSON", protocol_version="0.3"),
     ]
 
 

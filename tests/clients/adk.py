@@ -3,9 +3,6 @@
 import asyncio
 import json
 import sys
-import warnings
-
-warnings.simplefilter("ignore")
 
 from google.adk.agents.remote_a2a_agent import RemoteA2aAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
@@ -42,7 +39,7 @@ async def main(url):
     found["asked"] = json.dumps([event.model_dump(mode="json") for event in asked])
     answered = await turn(runner, session, "blue")
     found["answered"] = said(answered)
-    found["same_task"] = task_of(asked) == task_of(answered) != None
+    found["same_task"] = task_of(asked) is not None and task_of(asked) == task_of(answered)
     found["read"] = said(await turn(runner, session, "read journal.md"))
     await runner.close()
     return found

@@ -37,19 +37,25 @@ async def facts(client, streaming, polling, context):
     events = [event async for event in streaming.send_message(message("stream 3", context))]
     first, last = events[0], events[-1][0]
     chunks = [text_of(a.parts) for a in last.artifacts if a.artifact_id == "stream"]
-    yield "stream", {
-        "first": "task" if isinstance(first[0], Task) and first[1] is None else "update",
-        "chunks": "".join(chunks),
-        "state": last.status.state.value,
-    }
+    yield (
+        "stream",
+        {
+            "first": "task" if isinstance(first[0], Task) and first[1] is None else "update",
+            "chunks": "".join(chunks),
+            "state": last.status.state.value,
+        },
+    )
 
     asked = await ask(client, "ask blue or green?", context)
     answered = await ask(client, "blue", context, task=asked.id)
-    yield "continue", {
-        "asked": [asked.status.state.value, text_of(asked.status.message.parts)],
-        "same": answered.id == asked.id,
-        "state": answered.status.state.value,
-    }
+    yield (
+        "continue",
+        {
+            "asked": [asked.status.state.value, text_of(asked.status.message.parts)],
+            "same": answered.id == asked.id,
+            "state": answered.status.state.value,
+        },
+    )
 
     running = await ask(polling, "sleep 60", context)
     canceled = await client.cancel_task(TaskIdParams(id=running.id))

@@ -25,9 +25,7 @@ def request(text, context, *, task="", file=None, at_once=False):
     message.parts.append(Part(text=text))
     if file:
         message.parts.append(Part(raw=file, filename="large.bin"))
-    return SendMessageRequest(
-        message=message, configuration=SendMessageConfiguration(return_immediately=at_once)
-    )
+    return SendMessageRequest(message=message, configuration=SendMessageConfiguration(return_immediately=at_once))
 
 
 def state(status):
@@ -56,11 +54,14 @@ async def facts(client, streaming, context):
     asked = await ask(client, "ask blue or green?", context)
     question = text_of(asked.status.message.parts)
     answered = await ask(client, "blue", context, task=asked.id)
-    yield "continue", {
-        "asked": [state(asked.status), question],
-        "same": answered.id == asked.id,
-        "state": state(answered.status),
-    }
+    yield (
+        "continue",
+        {
+            "asked": [state(asked.status), question],
+            "same": answered.id == asked.id,
+            "state": state(answered.status),
+        },
+    )
 
     running = await ask(client, "sleep 60", context, at_once=True)
     canceled = await client.cancel_task(CancelTaskRequest(id=running.id))

@@ -73,10 +73,7 @@ def outcome(command, script, arguments):
     """What the client's last line says. A client that fails fails its tests, with what it wrote."""
     *command, last = command
     inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "A2A_GCS_REQUIRE")}
-    if script.endswith(".mjs"):
-        command = [*command, str(last / script)]
-    else:
-        command = [last, str(HERE / script)]
+    command = [*command, str(last / script)] if script.endswith(".mjs") else [last, str(HERE / script)]
     ran = subprocess.run(
         [*command, *arguments], capture_output=True, text=True, timeout=SECONDS, env=inherited, check=False
     )

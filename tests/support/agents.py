@@ -109,7 +109,8 @@ class Scripted(DemoAgent):
 class Files(AgentExecutor):
     """Sends the files of its message back as artifacts, and completes; or asks, if the message's metadata says so.
 
-    Words: `large <n> <bytes>` sends the artifact `large` in n chunks of so many bytes, `events <n>` n messages.
+    Words: `large <n> <bytes>` sends the artifact `large` in n chunks of so many bytes; `events <n>` n events, a fifth
+    of them messages.
     """
 
     async def execute(self, context, event_queue):
@@ -118,14 +119,21 @@ class Files(AgentExecutor):
         if word == "large":
             await self._large(updater, *map(int, rest.split()))
         elif word == "events":
-            for number in range(int(rest)):
-                await updater.update_status(TaskState.TASK_STATE_WORKING, _said(updater, f"event {number}"))
+            await self._events(updater, int(rest))
         for number, part in enumerate(p for p in context.message.parts if p.raw):
             await updater.add_artifact([part], artifact_id=f"echo-{number}", last_chunk=True)
         if "ask" in context.message.metadata:
             await updater.requires_input(_said(updater, "more?"))
         else:
             await _complete(updater, "done")
+
+    async def _events(self, updater, count):
+        for number in range(count):
+            if number % 5:
+                chunk = [Part(text=f"event {number}")]
+                await updater.add_artifact(chunk, artifact_id="events", append=number > 1)
+            else:
+                await updater.update_status(TaskState.TASK_STATE_WORKING, _said(updater, f"event {number}"))
 
     async def _large(self, updater, count, size):
         for number in range(count):

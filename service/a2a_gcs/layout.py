@@ -124,6 +124,11 @@ def root_above(key: str) -> str:
     return "/".join(parts[:depth])
 
 
+def first_after(folder: str) -> str:
+    """The first key that a listing has after everything below `folder`, which ends with a `/`."""
+    return f"{folder[:-1]}{chr(ord('/') + 1)}"
+
+
 def pointer_key(task_id: str) -> str:
     return f"{POINTERS_PREFIX}{encode_segment(task_id)}/contextId.txt"
 

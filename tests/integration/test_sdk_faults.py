@@ -8,10 +8,20 @@ import json
 
 import httpx
 import pytest
+from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import InMemoryTaskStore
-from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentExtension
+from a2a.types.a2a_pb2 import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    Message,
+    Role,
+    Task,
+    TaskState,
+    TaskStatus,
+)
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -157,6 +167,38 @@ async def test_push_is_not_supported_over_rest(http, root, method, path):
     response = await http.request(method, f"{root}{path}", json=body if method == "POST" else None, headers=headers)
     assert response.status_code == 400
     assert response.json()["error"]["details"][0]["reason"] == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+
+
+async def kept(http, task_id, query):
+    """How much of a task's history a query leaves."""
+    return len((await http.get(f"/v1/tasks/{task_id}{query}")).json()["history"])
+
+
+async def test_a_history_length_of_0_3_by_either_of_its_names(memory_host, connect, http):
+    """`historyLength` and `history_length` both cut the history."""
+    client = connect(memory_host)
+    task = (await client.send("ask what?")).id
+    await client.send("this", task=task)
+    assert await kept(http, task, "") > 1
+    for query in (
+        "?historyLength=1",
+        "?history_length=1",
+        "?x=1&history_length=1",
+        "?historyLength=1&history_length=2",
+    ):
+        assert await kept(http, task, query) == 1, query
+
+
+async def test_the_sdk_alone_knows_one_of_the_names():
+    """Else `_take_field_names` can go."""
+    store = InMemoryTaskStore()
+    task = Task(id="t", context_id="c", status=TaskStatus(state=TaskState.TASK_STATE_COMPLETED))
+    task.history.extend(Message(message_id=f"m{n}", role=Role.ROLE_USER) for n in range(2))
+    await store.save(task, ServerCallContext())
+    routes = create_rest_routes(DefaultRequestHandler(DemoAgent(), store, AgentCard()), enable_v0_3_compat=True)
+    transport = httpx.ASGITransport(Starlette(routes=routes))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sdk") as client:
+        assert [await kept(client, "t", f"?{name}=1") for name in ("historyLength", "history_length")] == [1, 2]
 
 
 async def test_the_sdk_alone_has_no_such_route(sdk):

@@ -81,13 +81,15 @@ def declare_capabilities(card: AgentCard) -> None:
 
 
 def interfaces(origin: str) -> list[AgentInterface]:
-    """Every binding that is served: JSON-RPC and REST, A2A 1.0 and 0.3, preferred one first."""
+    """Every binding that is served: JSON-RPC and REST, A2A 1.0 and 0.3, preferred one first.
+
+    Clients of 0.3 add the `/v1` of its REST paths themselves (A2A 0.3.0, 3.2.3).
+    """
     root = origin.rstrip("/")
     return [
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="1.0"),
         AgentInterface(url=root, protocol_binding="HTTP+JSON", protocol_version="1.0"),
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="0.3"),
-        # Without the /v1 of its paths: clients of 0.3 put that in themselves.
         AgentInterface(url=root, protocol_binding="HTTP+JSON", protocol_version="0.3"),
     ]
 
@@ -139,23 +141,27 @@ def _open_id(issuer: str, description: str) -> SecurityScheme:
     return SecurityScheme(open_id_connect_security_scheme=scheme)
 
 
-def list_grpc(card: AgentCard, origin: str, port: int, *, alone: bool) -> None:
+def list_grpc(card: AgentCard, origin: str, port: int, *, alone: bool, tenant: str = "") -> None:
     """Adds both versions of gRPC, as host:port, which is what clients dial.
+
+    Where a tenant tells several agents apart, 0.3 is left out: its clients send none, and would be refused. Alone it is
+    there, as who has got the card, over 0.3's gRPC, knows how to name the agent.
 
     Args:
         card: The card to change.
         origin: Where clients reach the host.
         port: Where gRPC is served.
         alone: It is served at the origin's own port, and nothing else is.
+        tenant: What requests have to put into their tenant, to reach this agent.
     """
     parts = urlsplit(origin)
     name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     if alone:
         del card.supported_interfaces[:]
         port = parts.port or (443 if parts.scheme == "https" else 80)
-    for protocol in ("1.0", "0.3"):
+    for protocol in ("1.0", "0.3") if alone or not tenant else ("1.0",):
         card.supported_interfaces.append(
-            AgentInterface(url=f"{name}:{port}", protocol_binding="GRPC", protocol_version=protocol)
+            AgentInterface(url=f"{name}:{port}", protocol_binding="GRPC", protocol_version=protocol, tenant=tenant)
         )
 
 

@@ -230,7 +230,7 @@ class RequestHandler(DefaultRequestHandlerV2):
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
         """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
-        place = self._admission.admit(context.user.user_name)
+        place = await self._place(params.message, context.user.user_name)
         task = asyncio.create_task(self._set_up(params, context, place, whole_tasks=whole_tasks))
         self._set_ups.add(task)
         task.add_done_callback(self._set_ups.discard)
@@ -238,6 +238,21 @@ class RequestHandler(DefaultRequestHandlerV2):
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(_hang_up)
+            raise
+
+    async def _place(self, message: Message, owner: str) -> Place:
+        """A place for the turn of a message. A repeat takes none, so it has its outcome when there is none as well.
+
+        Raises:
+            Repeated: There is no place, and the message has started a task before.
+            A2AError: There is no place.
+        """
+        try:
+            return self._admission.admit(owner)
+        except UnsupportedOperationError:
+            repeated = await self._ledger.started_by(message)
+            if repeated is not None:
+                raise Repeated(repeated) from None
             raise
 
     async def _set_up(

@@ -8,6 +8,7 @@ without its work-around goes from here. gRPC's are in `a2a_gcs.host.grpc.service
   error into an event (JSON-RPC); so does resubscribing to an unknown task.
 - `_Adapter03`: invalid params are -32600 where -32602 is due; deleting a push configuration answers
   without `result`; a version that is not supported is -32603, as 0.3 has no code for it.
+- `_take_field_names`: 0.3 REST ignores `history_length`, the field's name, beside `historyLength`.
 - `_delete_push_config_03`: 0.3 REST has no DELETE route for push configurations.
 - `required_extensions`: they are not enforced.
 - `push_configs`: a message that brings a push configuration is let pass where there is no push.
@@ -118,9 +119,18 @@ def _mended(route: Route) -> Route:
                 strict_json(body)
         except InvalidJson as e:
             return _rest_error(InvalidRequestError(str(e)))
+        if route.path.startswith("/v1/"):
+            _take_field_names(request)
         return _blamed(request, await answered(request))
 
     return Route(route.path, endpoint, methods=sorted(route.methods or ()))
+
+
+def _take_field_names(request: Request) -> None:
+    """A query may say a field of the request by its name or by its JSON name (google.api.http, which 0.3's REST is)."""
+    query: bytes = request.scope["query_string"]
+    if b"historyLength=" not in query:
+        request.scope["query_string"] = re.sub(rb"(^|&)history_length=", rb"\1historyLength=", query)
 
 
 class _Tenant(Convertor[str]):

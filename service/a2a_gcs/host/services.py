@@ -25,6 +25,7 @@ from a2a_gcs.host.bounds import within_bounds
 from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.drain import Drain
 from a2a_gcs.host.file_links import FileLinks
+from a2a_gcs.host.readiness import Readiness
 from a2a_gcs.host.roots import RootedHandler, Roots, refuse_other_roots
 from a2a_gcs.host.sdk_faults import push_configs, required_extensions
 from a2a_gcs.host.settings import Settings
@@ -94,6 +95,7 @@ class Services:
             self.store, self.roots.settler_of, host=self.host_id, every=SWEEP_EVERY_LEASES * settings.lease_seconds
         )
         self.drain = Drain(self.admission, self.table, self._surrender_unstarted)
+        self.readiness = Readiness(self._reach_bucket)
         self._background: list[asyncio.Task[None]] = []
 
     def _command_options(self) -> CommandOptions:
@@ -151,7 +153,7 @@ class Services:
         if self._given is None:
             await self.store.close()
 
-    async def reach_bucket(self) -> None:
+    async def _reach_bucket(self) -> None:
         """One read, to see that the bucket answers. Raises StoreError."""
         try:
             await self.store.head(heartbeat_key(self.host_id))

@@ -272,7 +272,7 @@ class Settings(BaseSettings):
     def _agents_apart(self) -> Self:
         for what, values in (
             ("name", [a.name for a in self.agents]),
-            ("path", [a.path or a.name for a in self.agents]),
+            ("path", [a.path or f"/{a.name}" for a in self.agents]),
         ):
             if len(set(values)) < len(values):
                 raise ValueError(f"two agents have the same {what}: {', '.join(sorted(values))}")
@@ -315,8 +315,6 @@ class Settings(BaseSettings):
             raise ValueError("grpc_only serves gRPC on the port itself; leave grpc_port out, or serve HTTP as well")
         if self.advertise_grpc and not self.serves_grpc:
             raise ValueError("advertise_grpc lists what is not served; set grpc_port or grpc_only")
-        if self.serves_grpc and self.agents:
-            raise ValueError("gRPC has no paths to tell several agents apart; serve each from a host of its own")
         return self
 
     @property

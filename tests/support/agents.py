@@ -118,8 +118,8 @@ class Scripted(DemoAgent):
 class Files(AgentExecutor):
     """Sends the files of its message back as artifacts, and completes; or asks, if the message's metadata says so.
 
-    Words: `large <n> <bytes>` sends the artifact `large` in n chunks of so many bytes; `events <n>` n events, a fifth
-    of them messages.
+    Words: `large <n> <bytes>` sends the artifact `large` in n chunks of so many bytes; `events <n>` n events:
+    messages, chunks of an artifact, and an artifact that is replaced again and again.
     """
 
     async def execute(self, context, event_queue):
@@ -138,11 +138,13 @@ class Files(AgentExecutor):
 
     async def _events(self, updater, count):
         for number in range(count):
-            if number % 5:
-                chunk = [Part(text=f"event {number}")]
-                await updater.add_artifact(chunk, artifact_id="events", append=number > 1)
+            text, kind = f"event {number}", number % 5
+            if kind == 0:
+                await updater.update_status(TaskState.TASK_STATE_WORKING, _said(updater, text))
+            elif kind == 1:
+                await updater.add_artifact([Part(text=text)], artifact_id="log", append=number > 1)
             else:
-                await updater.update_status(TaskState.TASK_STATE_WORKING, _said(updater, f"event {number}"))
+                await updater.add_artifact([Part(text=text)], artifact_id="progress")
 
     async def _large(self, updater, count, size):
         for number in range(count):

@@ -273,7 +273,6 @@ class TurnQueue(EventQueue):
         if self.too_large is None and self._bytes + size > self._max_bytes:
             self._refuse(what)
         if self.too_large is not None:
-            self.held = None
             raise TaskTooLarge(self.too_large)
         self._bytes += size
 

@@ -8,7 +8,7 @@ import httpx
 
 from a2a_gcs.cli.errors import CommandFailed
 
-_THIS_MACHINE = frozenset({"127.0.0.1", "::1", "localhost"})
+_THIS_MACHINE = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - dialled, not listened on
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

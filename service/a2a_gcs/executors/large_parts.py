@@ -1,4 +1,4 @@
-"""What of an agent's output, and of messages to it, leaves task.json (decision 0005).
+"""What of an agent's output, and of messages to it, leaves task.json (decision 0006).
 
 Small content stays where it is. Content over the limit goes beside the task, and
 so does every further chunk of an artifact that has outgrown it: gathered into

@@ -1,4 +1,4 @@
-"""Where clients find content that lies beside a task: the URL that a part has on its way out (decision 0005).
+"""Where clients find content that lies beside a task: the URL that a part has on its way out (decision 0006).
 
 task.json refers to such content relative to itself, so it can be moved; a client
 gets the address of this host.

@@ -1,4 +1,4 @@
-"""Serves content that lies beside tasks: `GET /files/<task>/<sha256>` (decision 0005).
+"""Serves content that lies beside tasks: `GET /files/<task>/<sha256>` (decision 0006).
 
 The root of the caller counts as for every other request, so another owner's
 content is not there. Whatever an agent made is a download, never a page of this origin.

@@ -30,6 +30,7 @@ OPTIONS = frozenset(
     | {"max_run_seconds", "max_wait_seconds", "max_running_tasks", "max_running_tasks_per_owner"}
     | {"max_workspace_bytes", "max_workspace_files", "workspace_ignore", "max_snapshot_seconds"}
     | {"checkpoint_minutes", "on_lost_workspace", "warm_workspace_bytes", "inline_part_bytes", "max_task_bytes"}
+    | {"push_notifications", "push_allowed_hosts", "push_retry_seconds", "push_timeout_seconds"}
 )
 """The settings that are not about serving; the server around a `Host` has its own."""
 
@@ -77,7 +78,7 @@ class Host:
         settings = _settings(options if named is None else {**options, "store": named})
         self.card = AgentCard()
         self.card.CopyFrom(card)
-        declare_capabilities(self.card)
+        declare_capabilities(self.card, push=settings.push_notifications)
         links = FileLinks(files_url) if files_url else None
         hosted = HostedAgent("", "", agent, settings.one_agent(), self.card, links)
         self._services = Services(settings, given, agents=[hosted], authenticated=owners)

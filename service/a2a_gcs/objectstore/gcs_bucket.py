@@ -32,8 +32,8 @@ def diagnose(uri: str, error: StoreError) -> str:
         return str(error)
     bucket = match[1]
     try:
-        client = _client()
-        client.bucket(bucket).reload(timeout=_TIMEOUT_SECONDS, retry=None)
+        storage_client = client()
+        storage_client.bucket(bucket).reload(timeout=_TIMEOUT_SECONDS, retry=None)
     except NotFound:
         return f"there is no bucket {bucket}; create it with: gcloud storage buckets create gs://{bucket}"
     except Forbidden:
@@ -52,7 +52,8 @@ def diagnose(uri: str, error: StoreError) -> str:
     return f"bucket {bucket} exists, but it could not be used: {error}"
 
 
-def _client() -> storage.Client:
+def client() -> storage.Client:
+    """A client with the credentials of this machine; none for an emulator. Raises GoogleAuthError."""
     if os.environ.get("STORAGE_EMULATOR_HOST"):
         return storage.Client(project="emulator", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
     return storage.Client()

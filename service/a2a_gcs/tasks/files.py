@@ -1,4 +1,4 @@
-"""Content beside a task: what is too large for task.json, as objects named by their SHA-256 (decision 0005).
+"""Content beside a task: what is too large for task.json, as objects named by their SHA-256 (decision 0006).
 
 A part refers to its object by a relative URL, `files/<sha256>`, which holds wherever
 the task is moved to. Objects are never changed, so a repeat of a write is no write.

@@ -55,7 +55,7 @@ from a2a_gcs.host.errors import reason_of, to_a2a_error
 from a2a_gcs.host.read_ahead import ReadAhead
 from a2a_gcs.host.sse import noted, resumes_after
 from a2a_gcs.ledger.errors import Fenced, Repeated
-from a2a_gcs.ledger.ledger import Ledger
+from a2a_gcs.ledger.ledger import Entering, Ledger
 from a2a_gcs.task_json import INTERRUPTED, TERMINAL, state_name
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream, Told, ends_turn
@@ -137,6 +137,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         admission: Whether new work is taken.
         push_configs: Where push configurations are kept; None where there are none.
         check_push_url: Raises for a URL that nothing may be sent to.
+        entering: Makes of a message what the history of its task gets.
     """
 
     def __init__(  # noqa: PLR0917 - what it is made of
@@ -151,13 +152,14 @@ class RequestHandler(DefaultRequestHandlerV2):
         *,
         push_configs: PushNotificationConfigStore | None = None,
         check_push_url: Callable[[str], Awaitable[None]] | None = None,
+        entering: Entering | None = None,
     ) -> None:
         super().__init__(
             agent_executor=executor,
             task_store=store,
             agent_card=card,
             push_config_store=push_configs,
-            request_context_builder=ClaimingContextBuilder(ledger),
+            request_context_builder=ClaimingContextBuilder(ledger, entering),
             event_stream=stream,
             interrupted_task_timeout=_PARKED_COPY_SECONDS,
         )

@@ -139,7 +139,7 @@ def _take_field_names(request: Request) -> None:
 class _Tenant(Convertor[str]):
     """A first segment that is no name of ours."""
 
-    regex = r"(?!(?:\.well-known|console|docs|health|metrics|openapi\.json|ready|redoc|tasks|v1)(?:/|$))[^/]+"
+    regex = r"(?!(?:\.well-known|console|docs|files|health|metrics|openapi\.json|ready|redoc|tasks|v1)(?:/|$))[^/]+"
 
     def convert(self, value: str) -> str:
         return value

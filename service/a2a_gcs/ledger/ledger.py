@@ -7,6 +7,7 @@ Nothing here may be cancelled half-way: callers run it in a task of their own.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 from a2a.types.a2a_pb2 import Message, Task
@@ -39,6 +40,9 @@ log = structlog.get_logger(__name__)
 
 _KNOWN_CONTEXTS = 10_000
 _LOOK_EVERY_SECONDS = 0.25
+
+Entering = Callable[[TaskRef, Message], Awaitable[Message]]
+"""Makes of a message what the history gets."""
 
 _LedgerObject = VersionedObject[ContextRecord]
 
@@ -267,7 +271,9 @@ class Ledger:
 
     # ------------------------------------------------------------------ a further turn
 
-    async def take_turn(self, task_id: str, context_id: str | None, message: Message) -> Claim:
+    async def take_turn(
+        self, task_id: str, context_id: str | None, message: Message, entering: Entering | None = None
+    ) -> Claim:
         """Claims the next turn of a parked task, by compare-and-swap on task.json alone (rule *turncas*).
 
         Of simultaneous answers exactly one wins. The message enters the history
@@ -277,6 +283,7 @@ class Ledger:
             task_id: The task.
             context_id: The context that the message names, or None if it names only the task.
             message: The answer.
+            entering: Makes of it what the history gets, once it is known that it may be one.
 
         Raises:
             TaskMissing, ContextMismatch, TaskEnded: The message cannot be for this task.
@@ -288,6 +295,7 @@ class Ledger:
         if (named := asked_for(message)) is not None:
             raise StartRefused(named, "but continues a task, which goes on with its own workspace")
         give_up_at = boottime() + self._patience
+        entered: Message | None = None
         while True:
             record = await self._find(task_id)
             if context_id is not None and record.ref.context_id != context_id:
@@ -299,7 +307,9 @@ class Ledger:
                 raise TaskEnded(record.ref, state_name(record.task))
             if record.meta.open:
                 raise ContextBusy(record.ref, state_name(record.task), waits=False)
-            if (claim := await self._try_turn(record, message)) is not None:
+            if entered is None:
+                entered = message if entering is None else await entering(record.ref, message)
+            if (claim := await self._try_turn(record, entered)) is not None:
                 return claim
             if boottime() >= give_up_at:
                 raise Contended(record.ref)
@@ -351,6 +361,7 @@ class Ledger:
             owner=owner,
             turn=turn,
             record=written,
+            entered=message,
             base=pin,
             base_ref=record.ref,
             workspace_generation=pin.generation if pin else 0,

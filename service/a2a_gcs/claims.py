@@ -22,7 +22,7 @@ from a2a_gcs.clock import boottime
 from a2a_gcs.errors import Unavailable
 from a2a_gcs.layout import TaskRef, heartbeat_key
 from a2a_gcs.objectstore.port import ObjectInfo
-from a2a_gcs.records import ContextRecord, Owner, Pin, TaskMeta
+from a2a_gcs.records import Base, ContextRecord, Owner, Pin, TaskMeta
 from a2a_gcs.task_records import TaskRecord
 
 _REMEMBERED_ENDS = 10_000
@@ -92,6 +92,13 @@ class Claim:
     @property
     def held(self) -> bool:
         return self.end is None
+
+    @property
+    def origin(self) -> Base | None:
+        """What to record of where the task started from: in its first turn what this claim does, later what it did."""
+        if self.turn > 1:
+            return self.record.meta.base
+        return Base(self.base_ref.task_id, self.base.crc32c) if self.base and self.base_ref else Base()
 
     def on_stop(self, call: Callable[[], None]) -> None:
         """Calls `call` once the agent has to stop: asked to, or because the claim ended. At once if that has been."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -22,6 +23,8 @@ from a2a_gcs.errors import CorruptRecord
 SCHEMA = 1
 REMEMBERED_MESSAGES = 32
 """How many message ids a context remembers, for recognising repeats (DESIGN 4)."""
+
+_EMPTY = "empty"
 
 TURN_STRIDE = 2**32
 """seq = turn * 2^32 + k: a later turn is always newer, whoever runs it (DESIGN 5)."""
@@ -73,6 +76,32 @@ class Pin:
 
     generation: int
     crc32c: str
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The workspace that a task started from.
+
+    A generation is not kept, as it changes when an archive moves; its bytes do not.
+
+    Attributes:
+        task_id: Whose it was; empty for an empty workspace.
+        crc32c: Of that archive.
+    """
+
+    task_id: str = ""
+    crc32c: str = ""
+
+    @classmethod
+    def from_text(cls, text: str) -> Base | None:
+        """As in metadata; None where nothing was recorded. Raises ValueError."""
+        if text in {"", _EMPTY}:
+            return cls() if text else None
+        task_id, crc32c = text.split(" ")
+        return cls(unquote(task_id, errors="strict"), crc32c)
+
+    def __str__(self) -> str:
+        return f"{quote(self.task_id, safe='')} {self.crc32c}" if self.task_id else _EMPTY
 
 
 class LastCompleted(Record):
@@ -244,6 +273,7 @@ class TaskMeta:
         was: The state that the turn before parked in; empty if there was none.
         pin: The snapshot that goes with this state.
         patience: Seconds that a parked task waits for an answer before it fails, by the store's clock; 0: for ever.
+        base: The workspace that the task started from; None where an earlier version wrote it.
         push: There may be push configurations; without it nobody looks for any.
         notice: The seq with which the state of this very record was entered, if it is one that push tells of (terminal
             or interrupted) and is not kept in `push/owed/` yet; 0 for none.
@@ -260,13 +290,14 @@ class TaskMeta:
     was: str = ""
     pin: Pin | None = None
     patience: int = 0
+    base: Base | None = None
     push: bool = False
     notice: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
 
     _NAMES = frozenset(
         {"schema", "owner", "turn", "open", "seq", "state", "status-time", "journal", "was", "patience"}
-        | {"push", "notice"}
+        | {"push", "notice", "base"}
         | {"pin-generation", "pin-crc32c"}
         | {"write-id"}  # the store's own, fresh with every write
     )
@@ -292,6 +323,7 @@ class TaskMeta:
                 was=raw.get("was", ""),
                 pin=Pin(generation=generation, crc32c=raw.get("pin-crc32c", "")) if generation else None,
                 patience=int(raw.get("patience", "0")),
+                base=Base.from_text(raw.get("base", "")),
                 push=raw.get("push") == "1",
                 notice=_count(raw, "notice"),
                 extra={k: v for k, v in raw.items() if k not in cls._NAMES},
@@ -313,6 +345,8 @@ class TaskMeta:
         }
         if self.patience:
             known["patience"] = str(self.patience)
+        if self.base:
+            known["base"] = str(self.base)
         if self.push:
             known["push"] = "1"
         if self.notice:

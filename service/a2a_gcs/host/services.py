@@ -86,7 +86,7 @@ class Services:
         )
         self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
         try:
-            self.agents = agents or hosted_agents(settings, self._command_options())
+            self.agents = agents or hosted_agents(settings, self._command_options)
         except ConfigError:
             self.workdirs.close()
             raise
@@ -105,16 +105,15 @@ class Services:
         self._background: list[asyncio.Task[None]] = []
         self._gauges: list[Callable[[], None]] = []
 
-    def _command_options(self) -> CommandOptions:
-        settings = self.settings
+    def _command_options(self, agent: AgentSettings) -> CommandOptions:
         return CommandOptions(
             self.workdirs,
-            Lease(self._agents_may_run_until, every=min(1.0, settings.lease_seconds / 12)),
+            Lease(self._agents_may_run_until, every=min(1.0, self.settings.lease_seconds / 12)),
             os.environ,
-            pass_on=tuple(name.strip() for name in settings.command_env.split(",") if name.strip()),
-            home=settings.command_home,
-            max_output=settings.command_max_output,
-            grace=settings.command_grace_seconds,
+            pass_on=listed(agent.command_env),
+            home=agent.command_home,
+            max_output=agent.command_max_output,
+            grace=agent.command_grace_seconds,
         )
 
     def _deliveries(self) -> Deliveries:
@@ -202,24 +201,22 @@ class Services:
         return open_store(self.settings.store, budget=self.settings.lease_seconds * 4 / 30)
 
 
-def hosted_agents(settings: Settings, command: CommandOptions) -> list[HostedAgent]:
+def hosted_agents(settings: Settings, command: Callable[[AgentSettings], CommandOptions]) -> list[HostedAgent]:
     """The agents of a host: the one that the settings name, or those of the configuration file.
 
     Args:
         settings: The settings.
-        command: What command agents are given.
+        command: What an agent with these settings is given, if it is a program.
 
     Raises:
         ConfigError: One cannot be loaded.
     """
-    if not settings.agents:
-        only = settings.one_agent()
-        executor = load_agent(only.agent, command)
-        return [HostedAgent("", "", executor, only, _card(executor, only, settings))]
     hosted = []
-    for each in settings.agents:
-        executor, path = load_agent(each.agent, command), each.path or f"/{each.name}"
-        hosted.append(HostedAgent(each.name, path, executor, each, _card(executor, each, settings, path)))
+    for each in settings.hosted():
+        name = each.name if settings.agents else ""
+        path = (each.path or f"/{name}") if name else ""
+        executor = load_agent(each.agent, command(each))
+        hosted.append(HostedAgent(name, path, executor, each, _card(executor, each, settings, path)))
     return hosted
 
 

@@ -330,6 +330,7 @@ class TurnWriter:
             journal=self._batch,
             pin=(self.claim.pin or known.pin) if ends else known.pin,
             patience=self.claim.patience if ends else 0,
+            base=self.claim.origin,
             notice=seq if notice else 0,
         )
 

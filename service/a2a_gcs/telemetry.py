@@ -121,6 +121,9 @@ storage_bytes = Tally("a2a_gcs.storage.transferred", "By", "Bytes of object bodi
 storage_retries = Tally(
     "a2a_gcs.storage.retries", "{try}", "Further tries of calls to the bucket, by why they were made"
 )
+push_deliveries = Tally(
+    "a2a_gcs.push.deliveries", "{delivery}", "Push notifications sent, by outcome; each try that failed counts"
+)
 open_streams = _meter.create_up_down_counter(
     "a2a_gcs.streams.open", unit="{stream}", description="Streams of events that clients have open"
 )

@@ -80,7 +80,7 @@ class Host:
         self.card.CopyFrom(card)
         declare_capabilities(self.card, push=settings.push_notifications)
         links = FileLinks(files_url) if files_url else None
-        hosted = HostedAgent("", "", agent, settings.one_agent(), self.card, links)
+        hosted = HostedAgent("", "", agent, settings.hosted()[0], self.card, links)
         self._services = Services(settings, given, agents=[hosted], authenticated=owners)
         self.file_routes = file_routes(self._services.roots, hosted)
         self._entered = self._serving = False

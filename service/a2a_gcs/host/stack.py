@@ -105,7 +105,7 @@ class Stack:
         return not len(self.table) and self.stream.idle
 
     def __init__(self, shared: Shared, agent: HostedAgent, ground: Ground) -> None:
-        settings = shared.settings
+        settings = agent.settings
         self.table = ground.table
         self.records = ground.records
         self.files = TaskFiles(ground.store)
@@ -114,8 +114,8 @@ class Stack:
             ground.records,
             ground.settler,
             ground.table,
-            patience=settings.store_budget_seconds,
-            resume_from=agent.settings.resume_from,
+            patience=shared.settings.store_budget_seconds,
+            resume_from=settings.resume_from,
         )
         self.tasks = BucketTaskStore(ground.store, ground.records, ground.journal, ground.table, ground.settler.settled)
         self.stream = BucketEventStream(self.tasks, ground.records, ground.journal, ground.table)
@@ -123,22 +123,22 @@ class Stack:
         ignored = CREDENTIALS if settings.workspace_ignore is None else settings.workspace_ignore
         snapshots = Snapshots(ground.store, limits=limits, ignore=ignored)
         workspaces = Workspaces(snapshots, shared.workdirs, shared.warm, root=ground.table.root)
-        kept = PartLimits(settings.inline_part_bytes)
+        kept = PartLimits(shared.settings.inline_part_bytes)
         executor = WorkspacedExecutor(
             agent.executor,
             ground.table,
             ledger,
             workspaces,
-            answers=agent.settings.answers,
+            answers=settings.answers,
             on_shutdown=settings.on_shutdown,
-            longest_run=agent.settings.max_run_seconds,
-            longest_wait=agent.settings.max_wait_seconds,
+            longest_run=settings.max_run_seconds,
+            longest_wait=settings.max_wait_seconds,
             longest_snapshot=settings.max_snapshot_seconds,
             checkpoint_every=settings.checkpoint_minutes and settings.checkpoint_minutes * 60,
             on_lost=settings.on_lost_workspace,
             files=self.files if agent.links else None,
             limits=kept,
-            max_task_bytes=settings.max_task_bytes,
+            max_task_bytes=shared.settings.max_task_bytes,
         )
         self.snapshots = snapshots
         root = ground.table.root

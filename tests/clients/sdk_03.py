@@ -1,6 +1,6 @@
-"""What a2a-sdk 0.3.26's client makes of a host: python sdk_03.py URL JSONRPC|HTTP+JSON|GRPC CONTEXT.
+"""What a2a-sdk 0.3.26's client makes of a host: python sdk_03.py URL JSONRPC|HTTP+JSON|GRPC CONTEXT WEBHOOK.
 
-That client has no listing. Over gRPC the address is in the card, or is given as the fourth argument.
+That client has no listing. Over gRPC the address is in the card, or is given as the fifth argument.
 """
 
 import asyncio
@@ -10,7 +10,19 @@ import uuid
 
 import grpc.aio
 from a2a.client import ClientConfig, ClientFactory, minimal_agent_card
-from a2a.types import FilePart, FileWithBytes, Message, Part, Role, Task, TaskIdParams, TaskQueryParams, TextPart
+from a2a.types import (
+    FilePart,
+    FileWithBytes,
+    Message,
+    Part,
+    PushNotificationConfig,
+    Role,
+    Task,
+    TaskIdParams,
+    TaskPushNotificationConfig,
+    TaskQueryParams,
+    TextPart,
+)
 
 
 def message(text, context, *, task=None, file=None):
@@ -30,7 +42,7 @@ async def ask(client, *args, **options):
     return last[0]
 
 
-async def facts(client, streaming, polling, context):
+async def facts(client, streaming, polling, context, webhook):
     sent = await ask(client, "hello", context)
     yield "send", {"state": sent.status.state.value, "files": text_of(sent.artifacts[0].parts)}
 
@@ -47,6 +59,9 @@ async def facts(client, streaming, polling, context):
     )
 
     asked = await ask(client, "ask blue or green?", context)
+    pushed = PushNotificationConfig(url=webhook, token=context)
+    told = await client.set_task_callback(TaskPushNotificationConfig(task_id=asked.id, push_notification_config=pushed))
+    yield "push", {"url": told.push_notification_config.url}
     answered = await ask(client, "blue", context, task=asked.id)
     yield (
         "continue",
@@ -67,7 +82,7 @@ async def facts(client, streaming, polling, context):
     yield "large", {"url": getattr(part.file, "uri", ""), "size": int((part.metadata or {}).get("a2a-gcs/size", -1))}
 
 
-async def main(url, binding, context, grpc_target=""):
+async def main(url, binding, context, webhook, grpc_target=""):
     clients = []
     for streaming, polling in ((False, False), (True, False), (False, True)):
         config = ClientConfig(
@@ -81,7 +96,7 @@ async def main(url, binding, context, grpc_target=""):
         if grpc_target:
             agent.capabilities.streaming = True
         clients.append(await ClientFactory.connect(agent, config))
-    found = {name: fact async for name, fact in facts(*clients, context)}
+    found = {name: fact async for name, fact in facts(*clients, context, webhook)}
     for client in clients:
         await client.close()
     return found

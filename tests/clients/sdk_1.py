@@ -1,4 +1,4 @@
-"""What a2a-sdk's client of A2A 1.0 makes of a host: python sdk_1.py URL JSONRPC|HTTP+JSON|GRPC CONTEXT."""
+"""What a2a-sdk's client of A2A 1.0 makes of a host: python sdk_1.py URL JSONRPC|HTTP+JSON|GRPC CONTEXT WEBHOOK."""
 
 import asyncio
 import json
@@ -16,6 +16,7 @@ from a2a.types import (
     Role,
     SendMessageConfiguration,
     SendMessageRequest,
+    TaskPushNotificationConfig,
     TaskState,
 )
 
@@ -41,7 +42,7 @@ async def ask(client, *args, **options):
     return [event async for event in client.send_message(request(*args, **options))][-1].task
 
 
-async def facts(client, streaming, context):
+async def facts(client, streaming, context, webhook):
     sent = await ask(client, "hello", context)
     yield "send", {"state": state(sent.status), "files": text_of(sent.artifacts[0].parts)}
 
@@ -53,6 +54,8 @@ async def facts(client, streaming, context):
 
     asked = await ask(client, "ask blue or green?", context)
     question = text_of(asked.status.message.parts)
+    pushed = TaskPushNotificationConfig(task_id=asked.id, url=webhook, token=context)
+    yield "push", {"url": (await client.create_task_push_notification_config(pushed)).url}
     answered = await ask(client, "blue", context, task=asked.id)
     yield (
         "continue",
@@ -77,7 +80,7 @@ async def facts(client, streaming, context):
     yield "large", {"url": part.url, "size": int(part.metadata["a2a-gcs/size"])}
 
 
-async def main(url, binding, context):
+async def main(url, binding, context, webhook):
     clients = [
         await ClientFactory(
             ClientConfig(
@@ -88,7 +91,7 @@ async def main(url, binding, context):
         ).create_from_url(url)
         for streaming in (False, True)
     ]
-    found = {name: fact async for name, fact in facts(*clients, context)}
+    found = {name: fact async for name, fact in facts(*clients, context, webhook)}
     for client in clients:
         await client.close()
     return found

@@ -7,9 +7,13 @@ prints what came of it. `make clients` installs them; without them these tests a
 import functools
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
+import threading
+from collections import defaultdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -27,22 +31,64 @@ LISTS = ("a2a-sdk-1", "a2a-js")
 """The client of 0.3 has no listing."""
 
 
+class Webhook(ThreadingHTTPServer):
+    """Takes push notifications, and hands them out by the last segment of their path."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Receiver)
+        self._got = defaultdict(queue.Queue)
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.server_port}"
+
+    def put(self, path, token, body):
+        self._got[path.rpartition("/")[2]].put((token, body))
+
+    def get(self, name):
+        return self._got[name].get(timeout=SECONDS)
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.put(self.path, self.headers["X-A2A-Notification-Token"], body)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
 @pytest.fixture(scope="module")
-def host(tmp_path_factory):
+def webhook():
+    with Webhook() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory, webhook):
     """The demo agent over all bindings, gRPC in its card."""
-    work = tmp_path_factory.mktemp("work")
-    with serve_in_thread(MemoryStore(), work_dir=work, grpc_port=0, advertise_grpc=True) as host:
+    settings = {"grpc_port": 0, "advertise_grpc": True, "push_allowed_hosts": webhook.address}
+    with serve_in_thread(MemoryStore(), work_dir=tmp_path_factory.mktemp("work"), **settings) as host:
         yield host
 
 
 @pytest.fixture(scope="module")
-def run(host, tmp_path_factory):
+def run(host, webhook, tmp_path_factory):
     """What a client found over a binding; each is run once."""
 
     @functools.cache
     def found(client, binding):
-        context = f"{client}-{binding}"
-        arguments = [host.url, binding, context.replace("+", "-")]
+        context = context_of(client, binding)
+        arguments = [host.url, binding, context, f"http://{webhook.address}/{context}"]
         if client == "a2a-js":
             return outcome(_js(tmp_path_factory), "sdk.mjs", arguments)
         if client == "a2a-sdk-1":
@@ -52,6 +98,10 @@ def run(host, tmp_path_factory):
         return outcome([_python("a2a-sdk-0.3")], "sdk_03.py", arguments)
 
     return found
+
+
+def context_of(client, binding):
+    return f"{client}-{binding}".replace("+", "-")
 
 
 def _python(name):
@@ -106,6 +156,19 @@ def test_continue(found):
 def test_cancel(found):
     """A running task is canceled, and the client is told so."""
     assert found["cancel"] == {"before": "working", "after": "canceled"}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("binding", BINDINGS)
+def test_push(run, webhook, client, binding):
+    """A configuration that the client made is kept, and its webhook hears of the end of the task, in its protocol."""
+    name = context_of(client, binding)
+    assert run(client, binding)["push"] == {"url": f"http://{webhook.address}/{name}"}
+    token, body = webhook.get(name)
+    while (body.get("statusUpdate") or body)["status"]["state"] not in {"TASK_STATE_COMPLETED", "completed"}:
+        token, body = webhook.get(name)
+    assert token == name
+    assert ("statusUpdate" in body) == (client != "a2a-sdk-0.3")
 
 
 @pytest.mark.parametrize("client", LISTS)

@@ -126,7 +126,7 @@ class Stack:
         ignored = CREDENTIALS if settings.workspace_ignore is None else settings.workspace_ignore
         snapshots = Snapshots(ground.store, limits=limits, ignore=ignored)
         workspaces = Workspaces(snapshots, shared.workdirs, shared.warm, root=ground.table.root)
-        kept = PartLimits(settings.inline_part_bytes)
+        kept = PartLimits(shared.settings.inline_part_bytes)
         executor = WorkspacedExecutor(
             agent.executor,
             ground.table,
@@ -141,7 +141,7 @@ class Stack:
             on_lost=settings.on_lost_workspace,
             files=self.files if agent.links else None,
             limits=kept,
-            max_task_bytes=settings.max_task_bytes,
+            max_task_bytes=shared.settings.max_task_bytes,
         )
         self.snapshots = snapshots
         root = ground.table.root

@@ -1,11 +1,11 @@
-// What @a2a-js/sdk's client makes of a host: node sdk.mjs URL JSONRPC|HTTP+JSON|GRPC CONTEXT
+// What @a2a-js/sdk's client makes of a host: node sdk.mjs URL JSONRPC|HTTP+JSON|GRPC CONTEXT WEBHOOK
 
 import { randomUUID } from "node:crypto";
 import { Role, TaskState } from "@a2a-js/sdk";
 import { ClientFactory, JsonRpcTransportFactory, RestTransportFactory } from "@a2a-js/sdk/client";
 import { GrpcTransportFactory } from "@a2a-js/sdk/client/grpc";
 
-const [url, binding, context] = process.argv.slice(2);
+const [url, binding, context, webhook] = process.argv.slice(2);
 const transports = {
   JSONRPC: new JsonRpcTransportFactory(),
   "HTTP+JSON": new RestTransportFactory(),
@@ -54,6 +54,10 @@ const chunks = events
 found.stream = { first: events[0].$case, chunks: chunks.join(""), state: state(events.at(-1).value.status) };
 
 const asked = await client.sendMessage(request("ask blue or green?"));
+const told = await client.createTaskPushNotificationConfig({
+  tenant: "", id: "", taskId: asked.id, url: webhook, token: context, authentication: undefined,
+});
+found.push = { url: told.url };
 const answered = await client.sendMessage(request("blue", { task: asked.id }));
 found.continue = {
   asked: [state(asked.status), textOf(asked.status.message.parts)],

@@ -54,8 +54,8 @@ chaos-mutants: $(STAMP)  ## Break each rule of the protocol on purpose: the chao
 fidelity-testbench: $(STAMP)  ## The emulator's rules against storage-testbench: make fidelity-testbench TESTBENCH_DIR=its checkout
 	$(BIN)/python -m tests.fake_gcs.run_testbench $(TESTBENCH_DIR)
 
-tck: $(STAMP)  ## The A2A conformance kit against this host: make tck TCK_DIR=its checkout
-	$(BIN)/python -m tests.support.run_tck $(TCK_DIR)
+tck: $(STAMP)  ## The A2A conformance kit against this host: make tck TCK_DIR=its checkout [ARGS='--bare ...']
+	$(BIN)/python -m tests.support.run_tck $(TCK_DIR) $(ARGS)
 
 check: lint types imports test  ## Lint, types, import directions, tests
 

@@ -75,10 +75,10 @@ def test_terraform_and_bucket_apply_want_the_same_of_a_bucket():
     rules = [as_the_api_has_it(rule) for rule in bucket["lifecycle_rule"]]
     assert rules == [dict(rule) for rule in want.lifecycle]
 
-    (kept,) = dynamic(bucket, "lifecycle_rule")
-    kept["condition"][0]["days_since_noncurrent_time"] = variables()["noncurrent_days"]["default"]
-    versioned = bucket_settings.wanted(versioning=True).lifecycle
-    assert [*rules, as_the_api_has_it(kept)] == [dict(rule) for rule in versioned]
+    (kept,) = (as_the_api_has_it(rule) for rule in dynamic(bucket, "lifecycle_rule"))
+    assert kept["condition"] == {"daysSinceNoncurrentTime": "${lifecycle_rule.value}"}
+    kept["condition"] = {"daysSinceNoncurrentTime": variables()["noncurrent_days"]["default"]}
+    assert [*rules, kept] == [dict(rule) for rule in bucket_settings.wanted(versioning=True).lifecycle]
     assert bucket["labels"] == "${local.labels}"
     (labels,) = (block["labels"] for block in blocks("locals") if "labels" in block)
     assert labels[bucket_settings.MANAGED_BY] == "terraform"

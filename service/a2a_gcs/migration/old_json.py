@@ -31,8 +31,10 @@ def unpack(key: str, packed: bytes) -> dict[str, Any]:
         plain = decompressor.decompress(packed, MAX_METADATA)
     except zlib.error as e:
         raise CorruptRecord(key, f"it is not gzipped: {e}") from e
+    if decompressor.unconsumed_tail:
+        raise CorruptRecord(key, f"it unpacks to more than {MAX_METADATA >> 20} MiB")
     if not decompressor.eof:
-        raise CorruptRecord(key, "it ends too early, or unpacks to more than 256 MiB")
+        raise CorruptRecord(key, "it ends too early")
     if not plain.lstrip().startswith(b"{"):
         plain = _only_file(key, plain)
     try:

@@ -73,7 +73,11 @@ def as_task(key: str, found: Mapping[str, Any], task_id: str, millis: int) -> tu
         raw["status"] = _with_zone(status, time_of(raw))
     if not str(named).startswith("TASK_STATE_"):
         raw["kind"] = "task"  # which is how 0.3 is told
-    task, unknown = parse_task_json(key, json.dumps(raw).encode())
+    try:
+        body = json.dumps(raw, allow_nan=False).encode()
+    except ValueError as e:
+        raise CorruptRecord(key, f"it holds a number that JSON does not have: {e}") from e
+    task, unknown = parse_task_json(key, body)
     if not task.status.HasField("timestamp"):
         task.status.timestamp.FromMilliseconds(millis)
     return task, unknown

@@ -110,6 +110,7 @@ def test_a_missing_context_is_minted_and_always_the_same():
         (gemini("paused", "c"), "its state is 'paused'"),
         ({"__persistedState": 7}, "its state is None"),
         ({**OLD, "id": "other"}, "it holds task 'other'"),
+        (gemini("completed", "c", x=float("nan")), "a number that JSON does not have"),
         ({**OLD, "artifacts": 3}, "artifacts"),
         ({**NEW, "history": [{"parts": 3}]}, "parts"),
     ],

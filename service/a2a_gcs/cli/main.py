@@ -7,6 +7,7 @@ import typer
 from a2a_gcs.cli.bucket import bucket
 from a2a_gcs.cli.cancel import cancel
 from a2a_gcs.cli.dev import dev
+from a2a_gcs.cli.doctor import doctor
 from a2a_gcs.cli.errors import Commands
 from a2a_gcs.cli.migrate import migrate
 from a2a_gcs.cli.send import send
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, dev, send, cancel, migrate):
+for command in (serve, dev, send, cancel, doctor, migrate):
     app.command()(command)
 app.add_typer(workspace)
 app.add_typer(bucket)

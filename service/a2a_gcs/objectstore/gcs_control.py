@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 from google.api_core.exceptions import Forbidden, GoogleAPIError, NotFound, PreconditionFailed
-from google.auth.exceptions import GoogleAuthError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.objectstore.bucket_settings import BucketSettings, Rule
@@ -31,6 +31,10 @@ class ControlError(A2AGcsError):
 
 class BucketMissing(ControlError):
     """There is no such bucket."""
+
+
+class NoCredentials(ControlError):
+    """There are no credentials."""
 
 
 class NotAllowed(ControlError):
@@ -110,6 +114,13 @@ class BucketControl:
             bucket.labels = {**bucket.labels, **labels}
             bucket.patch(timeout=_TIMEOUT_SECONDS, if_metageneration_match=seen.metageneration)
 
+    def add_rules(self, rules: Sequence[Rule], *, seen: BucketState) -> None:
+        """Sets the lifecycle rules alone, on the condition of `apply`. Raises ControlError."""
+        with self._told("storage.buckets.update"):
+            bucket = self._bucket()
+            bucket.lifecycle_rules = [dict(rule) for rule in rules]
+            bucket.patch(timeout=_TIMEOUT_SECONDS, if_metageneration_match=seen.metageneration)
+
     def public_roles(self) -> list[str]:
         """The roles that anybody has on the bucket. Raises ControlError."""
         with self._told("storage.buckets.getIamPolicy"):
@@ -136,6 +147,8 @@ class BucketControl:
     def _told(self, permission: str) -> Iterator[None]:
         try:
             yield
+        except DefaultCredentialsError as e:
+            raise NoCredentials(why_unreachable(e, within=_TIMEOUT_SECONDS)) from e
         except NotFound as e:
             raise BucketMissing(
                 f"there is no bucket {self.name}; create it with: gcloud storage buckets create gs://{self.name} "

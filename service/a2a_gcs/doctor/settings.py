@@ -42,8 +42,8 @@ async def soft_delete(patient: Patient) -> Sequence[Finding]:
     gib, dollars = overwritten(await patient.inventory(), days)
     return [
         Finding(
-            f"soft delete keeps what is overwritten for {days:g} days, and task.json and workspaces are overwritten again "
-            f"and again: each rewrite of what was written lately keeps {gib:.3g} GiB more, at $ {dollars:.2f} a month",
+            f"soft delete keeps what is overwritten for {days:g} days, and task.json and workspaces are overwritten "
+            f"again and again: each rewrite of what is new keeps {gib:.3g} GiB more, at $ {dollars:.2f} a month",
             f"a2a-gcs bucket apply --store {patient.uri}; with --soft-delete-days {max(7, days):g} if it is meant",
         )
     ]

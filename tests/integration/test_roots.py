@@ -16,10 +16,12 @@ from a2a_gcs.host.roots import refuse_other_roots
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.objectstore.memory import MemoryStore
 from a2a_gcs.objectstore.port import OVERWRITE
+from tests.support import push_client as push
 from tests.support.a2a_grpc import GRPC_03, GRPC_10, GRPC_BINDINGS, GrpcClient
 from tests.support.a2a_http import BINDINGS, JSONRPC_10, REST_10, A2AClient, Refused
 from tests.support.host_process import CommandProcess
 from tests.support.host_thread import serve_in_thread
+from tests.support.webhook import Webhook
 
 CONFIG = """
 [[agents]]
@@ -38,7 +40,8 @@ def agents_host(tmp_path_factory):
     """Two demo agents in one host."""
     agents = ({"name": "writer", "agent": "demo"}, {"name": "critic", "agent": "demo", "path": "/review/critic"})
     work = tmp_path_factory.mktemp("work")
-    with serve_in_thread(MemoryStore(), work_dir=work, agents=agents, grpc_port=0, advertise_grpc=True) as host:
+    options = {"grpc_port": 0, "advertise_grpc": True, "push_allowed_hosts": "127.0.0.1"}
+    with serve_in_thread(MemoryStore(), work_dir=work, agents=agents, **options) as host:
         yield host
 
 
@@ -87,6 +90,25 @@ async def test_a_task_of_another_agent_is_not_there(clients):
     assert (await writer.get(task.id)).state == "input-required"
     assert (await first(writer.subscribe(task.id))).task.id == task.id
     assert (await writer.send("an answer", task=task.id)).state == "completed"
+
+
+@pytest.mark.parametrize("clients", [*BINDINGS, *GRPC_BINDINGS], indirect=True)
+async def test_push_configurations_of_another_agent_are_not_there(clients):
+    """-32001 for storing, reading, listing and removing them, and all of them work through the task's own agent."""
+    writer, critic = clients
+    with contextlib.closing(Webhook()) as webhook:
+        task = await writer.send("ask what?")
+        config = push.config_of(writer, webhook.url, config_id="c")
+        await push.register(writer, task.id, config)
+        assert await refused(push.register(critic, task.id, config)) == -32001
+        assert await refused(push.get(critic, task.id, "c")) == -32001
+        assert await refused(push.urls(critic, task.id)) == -32001
+        assert await refused(push.delete(critic, task.id, "c")) == -32001
+
+        assert push.url_of(writer, await push.get(writer, task.id, "c")) == webhook.url
+        assert await push.urls(writer, task.id) == [webhook.url]
+        await push.delete(writer, task.id, "c")
+        assert await push.urls(writer, task.id) == []
 
 
 @pytest.mark.parametrize("clients", [JSONRPC_10, *GRPC_BINDINGS], indirect=True)
@@ -219,7 +241,10 @@ async def test_a_tenant_cannot_see_another_tenants_task(tenant, binding):
         assert await refused(other.cancel(task.id)) == -32001
         assert await refused(other.send("x", task=task.id)) == -32001
         assert await refused(first(other.subscribe(task.id))) == -32001
+        assert await refused(push.urls(other, task.id)) == -32001
+        assert await refused(push.delete(other, task.id, "c")) == -32001
     assert (await blue.get(task.id)).state == "input-required"
+    assert await push.urls(blue, task.id) == []
     assert (await green.send("hello", context="shared")).state == "completed"
     assert (await blue.cancel(task.id)).state == "canceled"
 

@@ -78,7 +78,8 @@ def server(log, *, new, bare):
         return BareSdk(["1.0" if new else "0.3"], log=log)
     agent = AGENT if new else AGENT_03
     serve = ["serve", "--port", "0", "--agent", agent, "--answers", "message", "--grpc-port", "0", "--advertise-grpc"]
-    return CommandProcess(serve, log=log)
+    # The kit receives on localhost, and stores configurations of example.com, whose news nobody waits for.
+    return CommandProcess(serve, log=log, A2A_GCS_PUSH_ALLOWED_HOSTS="localhost,example.com")
 
 
 @contextlib.contextmanager

@@ -42,13 +42,14 @@ LINEAR_EXECUTION = "urn:a2a-gcs:extensions:linear-execution:v1"
 _EC_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
-def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> AgentCard:
+def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str, *, push: bool = True) -> AgentCard:
     """A card for an agent.
 
     Args:
         agent: The executor; one with a `card` attribute or method describes itself; its interfaces are replaced.
         settings: How it was named.
         origin: Where clients reach it, such as `http://127.0.0.1:8080`.
+        push: Notifications are sent.
     """
     own = getattr(agent, "card", None)
     own = own() if callable(own) else own
@@ -57,16 +58,16 @@ def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> Ag
         card.CopyFrom(own)
     else:
         card.MergeFrom(_described(settings))
-    declare_capabilities(card)
+    declare_capabilities(card, push=push)
     del card.supported_interfaces[:]
     card.supported_interfaces.extend(interfaces(origin))
     return card
 
 
-def declare_capabilities(card: AgentCard) -> None:
+def declare_capabilities(card: AgentCard, *, push: bool) -> None:
     """Makes a card say what any agent can do that is hosted here, and which rule its contexts follow."""
     card.capabilities.streaming = True
-    card.capabilities.push_notifications = False
+    card.capabilities.push_notifications = push
     if any(extension.uri == LINEAR_EXECUTION for extension in card.capabilities.extensions):
         return
     card.capabilities.extensions.append(

@@ -253,6 +253,22 @@ class Settings(BaseSettings):
             "nothing; on Cloud Run that is memory. 0: none.",
         ),
     ] = 256 * 1024**2
+    push_notifications: Annotated[
+        bool, Field(description="Offer push notifications, and send them: the host then makes requests to others.")
+    ] = True
+    push_allowed_hosts: Annotated[
+        str | None,
+        Field(
+            description="Hosts that notifications may go to though they are not public or not https: names, addresses "
+            "or patterns such as *.corp.example, each alone or with :port, separated by commas; default: none."
+        ),
+    ] = None
+    push_retry_seconds: Annotated[
+        float, Field(ge=0, description="How long a notification that fails is tried again before it is given up.")
+    ] = 3600.0
+    push_timeout_seconds: Annotated[
+        float, Field(gt=0, description="Longest that a receiver of notifications may take to answer.")
+    ] = 10.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"

@@ -306,6 +306,7 @@ class Ledger:
             journal=0,
             was=state_name(record.task),
             patience=0,
+            notice=0,
         )
         try:
             written = await self._records.write(record, task, meta)

@@ -7,6 +7,7 @@ import pytest
 from a2a_gcs.errors import NotFound
 from a2a_gcs.layout import TaskRef, context_key, heartbeat_key, pointer_key, task_key, workspace_key
 from a2a_gcs.objectstore.port import OVERWRITE
+from a2a_gcs.records import Pin
 from a2a_gcs.root_shapes import Hosting
 from tests.support.doctor import examined, found, only
 from tests.support.hosts import FAILED, message
@@ -105,6 +106,23 @@ async def test_a_workspace_that_does_not_match_its_pin(bucket, how):
         await bucket.store.put(workspace_key(DONE), b"something else", OVERWRITE)
     finding = only(await examined(bucket.store), "workspace-pin")
     assert (workspace_key(DONE) in finding.found, "A2A_GCS_ON_LOST_WORKSPACE" in finding.fix) == (True, True)
+
+
+@pytest.mark.parametrize("how", ["goes on", "is canceled"])
+async def test_an_archive_may_be_ahead_of_a_task_that(bucket, how):
+    """A checkpoint of its next turn, or what a canceled task has left for inspection, is no fault."""
+    host, where = bucket.living, TaskRef("ahead", "ahead-1")
+    saved = await bucket.store.put(workspace_key(where), b"first", OVERWRITE)
+    pin = Pin(generation=saved.version, crc32c=saved.crc32c)
+    await host.park(await host.start("ahead", task_id="ahead-1"), pin=pin)
+    if how == "goes on":
+        await host.answer("ahead-1")
+    else:
+        await host.tasks.cancel("ahead-1")
+    await host.beat()
+    await bucket.store.put(workspace_key(where), b"second", OVERWRITE)
+    assert found(await examined(bucket.store)) == set()
+    assert (await host.record("ahead-1")).meta.pin == pin
 
 
 async def test_a_running_task_of_a_dead_host(bucket):

@@ -28,13 +28,13 @@ class AuthMiddleware:
     Args:
         app: What is protected.
         authenticator: Tells who calls.
-        cards: Paths of further agent cards, where a host has several agents.
+        public: Further paths that need no credentials: agent cards of a host with several agents.
     """
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, cards: Iterable[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, public: Iterable[str] = ()) -> None:
         self._app = app
         self._authenticator = authenticator
-        self._public = PUBLIC.union(cards)
+        self._public = PUBLIC.union(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or self._is_public(scope):

@@ -16,6 +16,7 @@ At the bucket prefix instead of a root:
 
     hosts/<host>.json                       heartbeat
     push/<root>/<task>.json                 marks a task that has push configurations, for hosts that look for work
+    doctor/<name>.probe                     what `a2a-gcs doctor` tries permissions on
 
 Ids are opaque text. A path segment keeps `[A-Za-z0-9_-]` and a `.` that does
 not lead; every other byte of the UTF-8 form is percent-encoded, and so is the
@@ -43,6 +44,7 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
 _PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
+_WORKSPACE = re.compile(r"contexts/([^/]+)/([^/]+)/workspace\.tar\.gz")
 _BELOW_CONTEXT = re.compile(r"contexts/([^/]+)/")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
 _FILE = re.compile(r"files/([0-9a-f]{64})")
@@ -65,6 +67,8 @@ POINTERS_PREFIX = "tasks/"
 CONTEXTS_PREFIX = "contexts/"
 HOSTS_PREFIX = "hosts/"
 PUSH_PREFIX = "push/"
+PROBES_PREFIX = "doctor/"
+"""What `a2a-gcs doctor` tries permissions on; an object stays there only if it may not be deleted."""
 
 
 class TaskRef(NamedTuple):
@@ -313,9 +317,21 @@ def parse_pointer(key: str) -> str | None:
     return decode_segment(match[1]) if match else None
 
 
+def probe_key(name: str) -> str:
+    return f"{PROBES_PREFIX}{encode_segment(name)}.probe"
+
+
 def parse_task(key: str) -> TaskRef | None:
     """Context and task id of a task.json's key; None for any other key."""
-    match = _TASK.fullmatch(key)
+    return _ref(_TASK.fullmatch(key))
+
+
+def parse_workspace(key: str) -> TaskRef | None:
+    """Context and task id of a workspace.tar.gz's key; None for any other key."""
+    return _ref(_WORKSPACE.fullmatch(key))
+
+
+def _ref(match: re.Match[str] | None) -> TaskRef | None:
     if not match:
         return None
     context_id, task_id = decode_segment(match[1]), decode_segment(match[2])

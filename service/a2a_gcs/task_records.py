@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from a2a.types.a2a_pb2 import Task
 
+from a2a_gcs.clock import unix_millis
 from a2a_gcs.errors import Conflict, CorruptRecord, InvalidId, NotFound
 from a2a_gcs.layout import TaskRef, context_key, encode_segment, pointer_key, task_key
 from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, Mode, ObjectInfo, ObjectStore
@@ -192,7 +193,7 @@ class TaskRecords:
             Conflict: It changed meanwhile.
             StoreError: `ambiguous` tells whether it may have been written.
         """
-        meta = meta.with_(state=state_name(task), status_time=status_millis(task))
+        meta = meta.with_(state=state_name(task), status_time=status_millis(task)).timed(unix_millis())
         mode = IfVersion(seen.version) if seen.version else IF_ABSENT
         info = await self._store.put(
             task_key(seen.ref),

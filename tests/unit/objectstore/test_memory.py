@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from a2a_gcs.errors import Conflict
 from a2a_gcs.objectstore.memory import MemoryStore
 from a2a_gcs.objectstore.port import IF_ABSENT
 

@@ -17,11 +17,14 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 
+from a2a_gcs.console.routes import console
+from a2a_gcs.console.site import PATH as CONSOLE
 from a2a_gcs.errors import StoreError
 from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, list_grpc
 from a2a_gcs.host.auth import Authenticator, open_authenticator
 from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large
+from a2a_gcs.host.browsers import console_site, sign_in
 from a2a_gcs.host.grpc import GrpcServer
 from a2a_gcs.host.grpc.authentication import CallerInterceptor
 from a2a_gcs.host.sdk_faults import jsonrpc_routes, rest_routes
@@ -64,10 +67,14 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
     app.add_middleware(BodyLimit, limit=settings.max_request_bytes)
     if authenticator is not None:
         cards = [f"{agent.path}{AGENT_CARD_WELL_KNOWN_PATH}" for agent in services.agents]
-        app.add_middleware(AuthMiddleware, authenticator=authenticator, cards=cards)
+        app.add_middleware(
+            AuthMiddleware, authenticator=authenticator, cards=cards, sign_in=sign_in(services, authenticator)
+        )
     if settings.cors_origins:
         _allow_origins(app, settings.cors_origins)
     _add_probes(app, services)
+    if settings.console:
+        app.mount(CONSOLE, console(console_site(services, handlers)))  # before REST, whose tenants are first segments
     for agent in services.agents:
         place = app if not agent.path else FastAPI(title=agent.card.name, version=agent.card.version)
         _add_agent(place, agent, handlers[agent.name], settings)

@@ -253,6 +253,7 @@ class Settings(BaseSettings):
             "nothing; on Cloud Run that is memory. 0: none.",
         ),
     ] = 256 * 1024**2
+    console: Annotated[bool, Field(description="Serve the console, for browsers, at /console.")] = True
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"

@@ -78,6 +78,7 @@ class Stack:
     """One agent below one root.
 
     Attributes:
+        store: What is stored below the root.
         tasks: Its tasks.
         table: Its claims.
         snapshots: Its workspaces in the store.
@@ -91,6 +92,7 @@ class Stack:
 
     def __init__(self, shared: Shared, agent: HostedAgent, ground: Ground) -> None:
         settings = shared.settings
+        self.store = ground.store
         self.table = ground.table
         ledger = Ledger(
             ground.store,

@@ -22,7 +22,7 @@ from a2a_gcs.clock import boottime
 from a2a_gcs.errors import StoreError
 from a2a_gcs.journal import Journal
 from a2a_gcs.records import TURN_STRIDE, TaskMeta
-from a2a_gcs.task_json import INTERRUPTED, TERMINAL
+from a2a_gcs.task_json import INTERRUPTED, TERMINAL, TERMINAL_NAMES
 from a2a_gcs.task_records import TaskRecord, TaskRecords
 from a2a_gcs.tasks.store import BucketTaskStore
 
@@ -242,7 +242,7 @@ class _Reader:
             self.ended = True
             return []
         _, meta = stored
-        if meta.turn < self._turn and meta.state not in _TERMINAL_NAMES:
+        if meta.turn < self._turn and meta.state not in TERMINAL_NAMES:
             return []  # still parked: nobody has answered
         if meta.turn == self._turn and meta.open:
             return []  # it runs, and there is nothing new
@@ -275,9 +275,6 @@ class _Reader:
         update = TaskStatusUpdateEvent(task_id=self._ref.task_id, context_id=self._ref.context_id)
         update.status.CopyFrom(record.task.status)
         return [VersionedEvent(event=update, version=version)]
-
-
-_TERMINAL_NAMES = frozenset(TaskState.Name(state) for state in TERMINAL)
 
 
 def seq_of(version: TaskVersion) -> int:

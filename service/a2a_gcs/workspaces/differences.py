@@ -7,6 +7,7 @@ a few words per entry and one pair of files.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -97,7 +98,8 @@ async def differences(
         facts = {number: getattr(changes[number], side) for number in wanted.values()}
         await _extract(members(), {number: fact.source for number, fact in facts.items() if fact}, scratch, side)
     for number, change in enumerate(changes):
-        yield _difference(change, number, scratch if change.path in wanted else None)
+        # Off the loop: two texts may take seconds, and on a host others wait.
+        yield await asyncio.to_thread(_difference, change, number, scratch if change.path in wanted else None)
 
 
 async def tree(members: TarGz) -> dict[str, Facts]:

@@ -1,4 +1,4 @@
-"""Templates, and how times, sizes and states look. Everything is escaped unless a template says otherwise; none does."""
+"""Templates, and how times, sizes and states look. Everything is escaped; no template says otherwise."""
 
 from __future__ import annotations
 

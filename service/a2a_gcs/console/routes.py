@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from a2a_gcs.console import host_page, live, pages, workspace_pages, writing
 from a2a_gcs.console.rendering import page
 from a2a_gcs.console.security import SecureHeaders, WriteRefused
-from a2a_gcs.console.site import Missing, Site, Visit, base_of
+from a2a_gcs.console.site import PATH, Missing, Site, Visit, base_of
 from a2a_gcs.errors import A2AGcsError, InvalidId, NotFound, StoreError
 
 log = structlog.get_logger(__name__)
@@ -46,10 +46,11 @@ WRITE: tuple[tuple[str, View], ...] = (
 
 
 def console(site: Site) -> Starlette:
-    """The console as an application, to be mounted at `site.PATH`."""
-    routes: list[BaseRoute] = [Mount("/static", StaticFiles(directory=STATIC))]
-    for prefix in ("", "/agents/{agent}", "/tenants/{tenant}", "/agents/{agent}/tenants/{tenant}"):
-        routes.append(Route(prefix or "/", _endpoint(site, pages.contexts), methods=["GET"]))
+    """The console as an application that answers for `site.PATH` and all below it."""
+    routes: list[BaseRoute] = [Mount(f"{PATH}/static", StaticFiles(directory=STATIC))]
+    for scope in ("", "/agents/{agent}", "/tenants/{tenant}", "/agents/{agent}/tenants/{tenant}"):
+        prefix = PATH + scope
+        routes.append(Route(prefix, _endpoint(site, pages.contexts), methods=["GET"]))
         routes += [Route(prefix + path, _endpoint(site, view), methods=["GET"]) for path, view in READ]
         routes += [Route(prefix + path, _endpoint(site, view), methods=["POST"]) for path, view in WRITE]
     return Starlette(routes=routes, middleware=[Middleware(SecureHeaders, hosts=site.hosts)])

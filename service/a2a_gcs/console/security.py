@@ -99,7 +99,7 @@ async def form_of(request: Request) -> Mapping[str, str]:
 
 
 def _from_here(request: Request) -> None:
-    """Sec-Fetch-Site decides, which a proxy that rewrites Host does not confuse; browsers leave it out on plain HTTP."""
+    """Sec-Fetch-Site decides, which no proxy that rewrites Host confuses; on plain HTTP browsers leave it out."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is None and origin is not None:
         site = "same-origin" if urlsplit(origin).netloc == request.headers.get("host") else "cross-site"

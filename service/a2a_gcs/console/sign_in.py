@@ -44,7 +44,7 @@ class SignIn:
 
     def covers(self, scope: Scope) -> bool:
         """Whether a request is for the console."""
-        path = scope["path"]
+        path: str = scope["path"] if scope["type"] == "http" else ""
         return path == PATH or path.startswith(f"{PATH}/")
 
     def is_open(self, scope: Scope) -> bool:

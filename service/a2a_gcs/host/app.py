@@ -16,6 +16,7 @@ from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
+from starlette.routing import Route
 
 from a2a_gcs.console.routes import console
 from a2a_gcs.console.site import PATH as CONSOLE
@@ -74,7 +75,9 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         _allow_origins(app, settings.cors_origins)
     _add_probes(app, services)
     if settings.console:
-        app.mount(CONSOLE, console(console_site(services, handlers)))  # before REST, whose tenants are first segments
+        pages = console(console_site(services, handlers))
+        for path in (CONSOLE, CONSOLE + "/{page:path}"):  # before REST, whose tenants are first segments
+            app.router.routes.append(Route(path, pages))
     for agent in services.agents:
         place = app if not agent.path else FastAPI(title=agent.card.name, version=agent.card.version)
         _add_agent(place, agent, handlers[agent.name], settings)

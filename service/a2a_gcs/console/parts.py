@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from a2a.types.a2a_pb2 import Artifact, Message, Part, Role, Task
@@ -176,7 +176,20 @@ def _block(part: Part, where: str, allowance: Allowance) -> Block:
 
 
 def _pretty(part: Part) -> str:
-    return json.dumps(MessageToDict(part.data), indent=2, ensure_ascii=False)
+    return json.dumps(_whole(MessageToDict(part.data)), indent=2, ensure_ascii=False)
+
+
+def _whole(value: Any) -> Any:
+    """Numbers as people wrote them: all of protobuf's are floating."""
+    match value:
+        case dict():
+            return {name: _whole(inner) for name, inner in value.items()}
+        case list():
+            return [_whole(inner) for inner in value]
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
 
 
 def _scheme(url: str) -> str:

@@ -82,7 +82,9 @@ function show(place, artifact, append) {
   const article = articleOf(place, artifact);
   const text = article.querySelector("pre.live") || liveText(article);
   const whole = (append ? text.textContent : "") + artifact.text;
+  const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 8;
   text.textContent = whole.length > MOST_SHOWN ? whole.slice(-MOST_SHOWN) : whole;
+  if (atEnd) text.scrollTop = text.scrollHeight;
 }
 
 function articleOf(place, artifact) {

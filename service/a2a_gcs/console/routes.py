@@ -50,10 +50,12 @@ def console(site: Site) -> Starlette:
     routes: list[BaseRoute] = [Mount(f"{PATH}/static", StaticFiles(directory=STATIC))]
     for scope in ("", "/agents/{agent}", "/tenants/{tenant}", "/agents/{agent}/tenants/{tenant}"):
         prefix = PATH + scope
-        routes.append(Route(prefix, _endpoint(site, pages.contexts), methods=["GET"]))
+        routes += [Route(path, _endpoint(site, pages.contexts), methods=["GET"]) for path in (prefix, f"{prefix}/")]
         routes += [Route(prefix + path, _endpoint(site, view), methods=["GET"]) for path, view in READ]
         routes += [Route(prefix + path, _endpoint(site, view), methods=["POST"]) for path, view in WRITE]
-    return Starlette(routes=routes, middleware=[Middleware(SecureHeaders, hosts=site.hosts)])
+    app = Starlette(routes=routes, middleware=[Middleware(SecureHeaders, hosts=site.hosts)])
+    app.router.redirect_slashes = False  # it would name the scheme that this host speaks, not that of a proxy in front
+    return app
 
 
 def _endpoint(site: Site, view: View) -> Callable[[Request], Awaitable[Response]]:

@@ -8,7 +8,7 @@ import zlib
 
 from a2a.server.agent_execution import AgentExecutor
 from a2a.server.tasks import TaskUpdater
-from a2a.types.a2a_pb2 import Part
+from a2a.types.a2a_pb2 import AgentCard, Part
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
@@ -34,6 +34,14 @@ def png(red=61, green=107, blue=224, side=48):
 
 class Showing(AgentExecutor):
     """The demo agent, and three words more: artifacts of every kind, and hostile ones."""
+
+    card = AgentCard(
+        name="Research",
+        description="Shows what a page can show.",
+        version="1",
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+    )
 
     def __init__(self):
         self._demo = DemoAgent()

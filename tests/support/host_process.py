@@ -12,7 +12,8 @@ import sys
 import threading
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.support.preloaded import REPOSITORY, fork
+
 COMMAND = Path(sys.executable).with_name("a2a-gcs")
 READY = "listening on "
 START_SECONDS = 60.0
@@ -54,18 +55,16 @@ class CommandProcess:
         return self.ready()
 
     def launch(self):
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [COMMAND, *self.arguments],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=self.cwd,
-                env=environment(**self.env),
-                start_new_session=True,
-            )
+        reading, writing = os.pipe()
+        with self.log.open("ab") as log, os.fdopen(writing, "wb") as stdout:
+            self._process = self._begin(stdout, log)
         self._lines = queue.Queue()
-        threading.Thread(target=_follow, args=(self._process.stdout, self._lines), daemon=True).start()
+        threading.Thread(target=_follow, args=(os.fdopen(reading), self._lines), daemon=True).start()
+
+    def _begin(self, stdout, log):
+        env = environment(**self.env)
+        command = [COMMAND, *self.arguments]
+        return subprocess.Popen(command, stdout=stdout, stderr=log, cwd=self.cwd, env=env, start_new_session=True)
 
     def ready(self):
         try:
@@ -149,6 +148,12 @@ class HostProcess(CommandProcess):
         env = {f"A2A_GCS_{name.upper()}": str(value) for name, value in settings.items()}
         super().__init__(arguments, log=log, **place.env, **env)
         self.place = place
+
+    def _begin(self, stdout, log):
+        if os.environ.get("A2A_GCS_TEST_EXEC"):
+            return super()._begin(stdout, log)
+        env = environment(**self.env)
+        return fork(self.arguments, stdout=stdout.fileno(), stderr=log.fileno(), cwd=self.cwd, env=env)
 
 
 def _follow(stdout, lines):

@@ -52,6 +52,10 @@ class Showing(AgentExecutor):
             await self._report(context, event_queue)
         elif said.startswith("hostile"):
             await self._hostile(context, event_queue)
+        elif said.startswith("message"):
+            answer = TaskUpdater(event_queue, "", context.context_id)
+            parts = [Part(text=SCRIPT), Part(raw=png(), media_type="image/png"), Part(text="x" * 70_000)]
+            await event_queue.enqueue_event(answer.new_agent_message(parts))
         elif said.startswith("import"):
             await self._import(context, event_queue)
         else:

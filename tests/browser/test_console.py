@@ -164,7 +164,6 @@ async def test_keyboard(host, scene, visit):
 
 PAGES = (
     "",
-    "?q=nothing+has+this",
     "/contexts/quarterly-report",
     "/contexts/website-copy",
     "/tasks/{report}",
@@ -172,7 +171,6 @@ PAGES = (
     "/tasks/{running}",
     "/tasks/{report}/files",
     "/tasks/{report}/file?path=report/summary.md",
-    "/tasks/{report}/file?path=report/chart.png",
     "/tasks/{report}/changes",
     "/host",
     "/tasks/none",

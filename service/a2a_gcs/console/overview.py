@@ -16,6 +16,9 @@ PAGE = 25
 _MOST_LISTED = 3
 """Pages of 1,000 objects that are read for the size of one context."""
 
+_MOST_STRANGERS = 200
+"""Pointers without our metadata that are read."""
+
 
 @dataclass(slots=True)
 class Known:
@@ -73,19 +76,38 @@ async def overview(store: ObjectStore, *, search: str = "", page: int = 0) -> Ov
 
 async def _known(store: ObjectStore, search: str) -> dict[str, Known]:
     contexts: dict[str, Known] = {}
+    strangers: list[tuple[str, float]] = []
     cursor: str | None = None
     while True:
         listing = await store.list(POINTERS_PREFIX, page=cursor)
         for info in listing.objects:
             task_id, context_id = parse_pointer(info.key), decode_segment(info.metadata.get("context", ""))
-            if task_id is None or context_id is None:
-                continue
-            one = contexts.setdefault(context_id, Known(context_id))
-            one.tasks += 1
-            one.latest = max(one.latest, info.updated)
-            one.matches = one.matches or search in context_id or search in task_id
+            if task_id is not None and context_id is None:
+                strangers.append((task_id, info.updated))
+            elif task_id is not None and context_id is not None:
+                _count(contexts, context_id, task_id, info.updated, search)
         if (cursor := listing.next) is None:
-            return contexts
+            break
+    records = TaskRecords(store)
+    for task_id, updated in strangers[:_MOST_STRANGERS]:
+        if (found := await _context_of(records, task_id)) is not None:
+            _count(contexts, found, task_id, updated, search)
+    return contexts
+
+
+def _count(contexts: dict[str, Known], context_id: str, task_id: str, updated: float, search: str) -> None:
+    one = contexts.setdefault(context_id, Known(context_id))
+    one.tasks += 1
+    one.latest = max(one.latest, updated)
+    one.matches = one.matches or search in context_id or search in task_id
+
+
+async def _context_of(records: TaskRecords, task_id: str) -> str | None:
+    """Where only the body of a pointer tells it: one that something else has written."""
+    try:
+        return await records.context_of(task_id)
+    except CorruptRecord:
+        return None
 
 
 async def _shown(store: ObjectStore, one: Known) -> Shown:

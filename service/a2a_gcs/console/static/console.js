@@ -40,19 +40,18 @@ function follow(place) {
   let begun = false;
   source.addEventListener("message", (message) => {
     const event = JSON.parse(message.data);
-    if (event.kind === "end" || (event.kind === "task" && event.state !== first) || (begun && ends(event))) {
+    if (event.kind === "end" || (ends(event) && (begun || event.state !== first))) {
       source.close();
-      lookAgain();
+      window.setTimeout(lookAgain, begun ? 0 : 1000); // a stream that cannot even begin is not asked for at once
       return;
     }
-    if (event.kind === "task") {
-      begun = true;
-      for (const artifact of event.artifacts) show(place, artifact, false);
-    } else if (event.kind === "status") {
-      tell(event);
-    } else if (event.kind === "artifact") {
+    begun = true;
+    if (event.kind === "artifact") {
       show(place, event, event.append);
+      return;
     }
+    tell(event);
+    for (const artifact of event.artifacts || []) show(place, artifact, false);
   });
 }
 
@@ -64,7 +63,7 @@ function lookAgain() {
 }
 
 function ends(event) {
-  return event.kind === "status" && (event.terminal || event.state === "input-required" || event.state === "auth-required");
+  return event.terminal || event.state === "input-required" || event.state === "auth-required";
 }
 
 function tell(event) {
@@ -72,7 +71,7 @@ function tell(event) {
   chip.className = "chip " + event.state;
   chip.textContent = event.label;
   const line = document.getElementById("live-status");
-  if (line && event.text) {
+  if (line && event.text && event.kind === "status") {
     line.hidden = false;
     line.querySelector("pre").textContent = event.text;
   }

@@ -88,7 +88,7 @@ async def test_scripts_in_a_task_do_not_run(host, visit):
     page = await visit()
     async with A2AClient(host.url) as client:
         done = await client.send(f"hostile {SCRIPT}", context=SCRIPT)
-        runs = await client.send(f"import {SCRIPT}", context=f"{SCRIPT}2", at_once=True)
+        asked = await client.send(f"ask {SCRIPT}", context=f"{SCRIPT}2")
     await page.goto(f"{host.url}/console?q=%3Cscript")
     await page.get_by_role("link", name=SCRIPT, exact=True).click()
     base = f"{host.url}/console/tasks/{done.id}"
@@ -98,9 +98,16 @@ async def test_scripts_in_a_task_do_not_run(host, visit):
         assert await page.title() != "pwned"
     await page.goto(f"{base}/changes")
     await expect(page.locator(".diff")).to_contain_text([SCRIPT])
-    await page.goto(f"{host.url}/console/tasks/{runs.id}")
-    await expect(page.locator("pre.live")).to_contain_text(re.compile(r"row +9: import <script>"))
-    await expect(page.locator("main h3")).to_contain_text("<script>")
+    async with page.expect_response("**/events"):
+        await page.goto(f"{host.url}/console/tasks/{asked.id}")
+    await page.evaluate("window.stillHere = true")
+    other = await visit()
+    await other.goto(page.url)
+    await other.get_by_label("Your answer").fill(f"import {SCRIPT}")
+    await other.get_by_role("button", name="Answer").click()  # from here on `page` is made by its script alone
+    await expect(page.locator("pre.live").last).to_contain_text(re.compile(r"row +9: import <script>"))
+    await expect(page.locator("main h3").last).to_contain_text("<script>")
+    assert await page.evaluate("window.stillHere")
     assert await page.title() != "pwned"
     assert not await page.locator("main script, main img[src=x], main [onerror]").count()
     await page.get_by_role("button", name="Cancel this task").click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,8 +15,12 @@ from a2a_gcs.console.parts import Allowance, Said, conversation
 from a2a_gcs.console.rendering import page
 from a2a_gcs.console.security import form_of
 from a2a_gcs.console.site import Visit
+from a2a_gcs.layout import TaskRef
+from a2a_gcs.objectstore.port import ObjectStore
+from a2a_gcs.task_records import TaskRecords
 
 _SEE_OTHER = 303
+_LOOK_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -67,15 +72,39 @@ async def send(visit: Visit) -> Response:
     configuration = SendMessageConfiguration(return_immediately=True)
     params = SendMessageRequest(message=draft.message(), configuration=configuration)
     try:
-        answer = await visit.agent.handler.on_message_send(params, visit.context)
+        answer = await _begun(visit, params)
     except A2AError as e:
         data = e.data if isinstance(e.data, dict) else {}
         blocker = str(data.get("activeTaskId", "")) if data.get("reason") == "CONTEXT_BUSY" else ""
         refused = replace(draft, message_id=uuid.uuid4().hex, refused=e.message, blocked_by=blocker)
         return page(visit, "send.html", status=409, draft=refused, answer=None)
-    if isinstance(answer, Task):
-        return RedirectResponse(visit.task_url(answer.id), _SEE_OTHER)
+    if answer is None or isinstance(answer, Task):
+        return RedirectResponse(visit.task_url(answer.id if answer else draft.task_id), _SEE_OTHER)
     return page(visit, "send.html", draft=Draft.fresh(context_id=answer.context_id), answer=_said(answer))
+
+
+async def _begun(visit: Visit, params: SendMessageRequest) -> Task | Message | None:
+    """What the handler answers; None as soon as the task that was answered runs.
+
+    For an answer the handler waits until the agent says something, which may be long; the turn is the host's own by
+    then, and goes on without this request.
+    """
+    sending = asyncio.ensure_future(visit.agent.handler.on_message_send(params, visit.context))
+    try:
+        while not (await asyncio.wait({sending}, timeout=_LOOK_SECONDS))[0]:
+            if params.message.task_id and await _runs(visit.store, params.message.task_id):
+                return None
+        return await sending
+    finally:
+        sending.cancel()
+
+
+async def _runs(store: ObjectStore, task_id: str) -> bool:
+    """Whether a turn of a task is under way, for one class B request."""
+    records = TaskRecords(store)
+    context_id = await records.context_of(task_id)
+    seen = await records.peek(TaskRef(context_id, task_id)) if context_id else None
+    return seen is not None and seen[1].open
 
 
 def _said(answer: Message) -> Said:

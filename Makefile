@@ -7,10 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 AS_ROOT := $(shell [ $$(id -u) = 0 ] || echo sudo)
+TOOLS := infra-tools checkov
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench bench-smoke browser-tools console-pictures chaos-mutants fidelity-testbench tck check lint types imports format clean
+.PHONY: help setup run test bench bench-smoke browser-tools console-pictures chaos-mutants fidelity-testbench tck infra-tools infra-image check lint types imports format clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -22,6 +23,18 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 setup: $(STAMP)  ## Create .venv and install everything into it
+
+infra-tools: $(TOOLS:%=$(VENV)/%/.installed)  ## What checks infra/, each in an environment of its own below .venv
+
+$(VENV)/infra-tools/.installed: tests/infra/requirements-tools.txt
+$(VENV)/checkov/.installed: tests/infra/requirements-checkov.txt
+$(VENV)/%/.installed:
+	$(PYTHON) -m venv $(VENV)/$*
+	$(VENV)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+infra-image: $(STAMP)  ## Carry out the Dockerfile without a container runtime, and run what it makes (Linux, root)
+	$(BIN)/python -m pytest tests/infra/image_checks.py
 
 run: $(STAMP)  ## Emulator, bucket and demo agent on http://127.0.0.1:8080; data stays in .a2a-gcs/
 	$(BIN)/a2a-gcs dev $(ARGS)
@@ -51,8 +64,8 @@ chaos-mutants: $(STAMP)  ## Break each rule of the protocol on purpose: the chao
 fidelity-testbench: $(STAMP)  ## The emulator's rules against storage-testbench: make fidelity-testbench TESTBENCH_DIR=its checkout
 	$(BIN)/python -m tests.fake_gcs.run_testbench $(TESTBENCH_DIR)
 
-tck: $(STAMP)  ## The A2A conformance kit against this host: make tck TCK_DIR=its checkout
-	$(BIN)/python -m tests.support.run_tck $(TCK_DIR)
+tck: $(STAMP)  ## The A2A conformance kit against this host: make tck TCK_DIR=its checkout [ARGS='--bare ...']
+	$(BIN)/python -m tests.support.run_tck $(TCK_DIR) $(ARGS)
 
 check: lint types imports test  ## Lint, types, import directions, tests
 

@@ -7,8 +7,14 @@ Below a root:
     contexts/<ctx>/<task>/task.json         the A2A Task
     contexts/<ctx>/<task>/workspace.tar.gz  its workspace
     contexts/<ctx>/<task>/<n>.events.json   journal of a turn, n = turn * 10^6 + batch
+    contexts/<ctx>/<task>/push/<id>.json    push-notification configuration
+    contexts/<ctx>/<task>/push/owed/<n>.json  a state that task.json does not tell any more, to be notified
     contexts/<ctx>/parts/<sha256>.part      what large workspaces are composed of (decision 0004)
-    hosts/<host>.json                       heartbeat, at the bucket prefix instead of a root
+
+At the bucket prefix instead of a root:
+
+    hosts/<host>.json                       heartbeat
+    push/<root>/<task>.json                 marks a task that has push configurations, for hosts that look for work
 
 Ids are opaque text. A path segment keeps `[A-Za-z0-9_-]` and a `.` that does
 not lead; every other byte of the UTF-8 form is percent-encoded, and so is the
@@ -36,6 +42,9 @@ _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
 _PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
+_PUSH_CONFIG = re.compile(r"contexts/[^/]+/[^/]+/push/([^/]+)\.json")
+_OWED = re.compile(r"contexts/[^/]+/[^/]+/push/owed/(\d+)\.json")
+_PUSH_MARK = re.compile(r"push/(?:(.+)/)?([^/]+)\.json")
 
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
 """First segments of roots, beside `tasks`, `contexts` and `hosts`."""
@@ -43,6 +52,7 @@ AGENTS, TENANTS, USERS = "agents", "tenants", "users"
 POINTERS_PREFIX = "tasks/"
 CONTEXTS_PREFIX = "contexts/"
 HOSTS_PREFIX = "hosts/"
+PUSH_PREFIX = "push/"
 
 
 class TaskRef(NamedTuple):
@@ -122,6 +132,11 @@ def root_above(key: str) -> str:
     return "/".join(parts[:depth])
 
 
+def first_after(folder: str) -> str:
+    """The first key that a listing has after everything below `folder`, which ends with a `/`."""
+    return f"{folder[:-1]}{chr(ord('/') + 1)}"
+
+
 def pointer_key(task_id: str) -> str:
     return f"{POINTERS_PREFIX}{encode_segment(task_id)}/contextId.txt"
 
@@ -169,6 +184,48 @@ def journal_key(ref: TaskRef, turn: int, batch: int) -> str:
     return (
         f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/{turn * BATCHES_PER_TURN + batch}.events.json"
     )
+
+
+def push_prefix(ref: TaskRef) -> str:
+    """What the keys of all that is about a task's push notifications begin with."""
+    return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/push/"
+
+
+def push_config_key(ref: TaskRef, config_id: str) -> str:
+    return f"{push_prefix(ref)}{encode_segment(config_id)}.json"
+
+
+def parse_push_config(key: str) -> str | None:
+    """The id of a push configuration by its key; None for any other key."""
+    match = _PUSH_CONFIG.fullmatch(key)
+    return decode_segment(match[1]) if match else None
+
+
+def owed_key(ref: TaskRef, notice: int) -> str:
+    """Where a state is kept that has to be notified and that task.json does not tell any more."""
+    return f"{push_prefix(ref)}owed/{notice}.json"
+
+
+def parse_owed(key: str) -> int | None:
+    """The number of a kept notice by its key; None for any other key."""
+    match = _OWED.fullmatch(key)
+    return int(match[1]) if match else None
+
+
+def push_mark_key(root: str, task_id: str) -> str:
+    """The mark of a task that has push configurations; at the bucket prefix, as heartbeats are."""
+    return (
+        f"{PUSH_PREFIX}{root}/{encode_segment(task_id)}.json"
+        if root
+        else f"{PUSH_PREFIX}{encode_segment(task_id)}.json"
+    )
+
+
+def parse_push_mark(key: str) -> tuple[str, str] | None:
+    """Root and task id of a mark's key; None for any other key."""
+    match = _PUSH_MARK.fullmatch(key)
+    task_id = decode_segment(match[2]) if match else None
+    return (match[1] or "", task_id) if match and task_id is not None else None
 
 
 def heartbeat_key(host: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -203,6 +203,38 @@ class HeartbeatRecord(Record):
         return n >= self.next or n in self.open
 
 
+class PushConfigRecord(Record):
+    """push/<id>.json: where the news of one task go, and how far they have come.
+
+    Attributes:
+        id: Names it among those of its task.
+        url: Where it goes.
+        token: Sent as `X-A2A-Notification-Token`; empty for none.
+        scheme: Scheme of the `Authorization` header, such as `Bearer`; empty for none.
+        credentials: What follows the scheme.
+        protocol: Version of A2A that it was registered with, which is what its receiver understands.
+        delivered: The last notice that needs no delivery any more (`TaskMeta.notice`).
+        deliverer: The host that delivers now, so that hosts do not overtake each other; empty for none.
+    """
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    id: str
+    url: str
+    token: str = ""
+    scheme: str = ""
+    credentials: str = ""
+    protocol: Literal["1.0", "0.3"] = "1.0"
+    delivered: int = 0
+    deliverer: str = ""
+
+
+class OwedRecord(Record):
+    """push/owed/<n>.json: a state that has to be notified and that task.json does not tell any more."""
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    status: dict[str, Any]
+
+
 Flag = Literal["0", "1"]
 
 
@@ -229,6 +261,9 @@ class TaskMeta:
         pin: The snapshot that goes with this state.
         patience: Seconds that a parked task waits for an answer before it fails, by the store's clock; 0: for ever.
         turns: When its turns ran, by the clocks of their hosts; for people, nothing is decided by them.
+        push: There may be push configurations; without it nobody looks for any.
+        notice: The seq with which the state of this very record was entered, if it is one that push tells of (terminal
+            or interrupted) and is not kept in `push/owed/` yet; 0 for none.
         extra: Metadata that this version does not know.
     """
 
@@ -243,10 +278,13 @@ class TaskMeta:
     pin: Pin | None = None
     patience: int = 0
     turns: tuple[Ran, ...] = ()
+    push: bool = False
+    notice: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
 
     _NAMES = frozenset(
         {"schema", "owner", "turn", "open", "seq", "state", "status-time", "journal", "was", "patience", "turns"}
+        | {"push", "notice"}
         | {"pin-generation", "pin-crc32c"}
         | {"write-id"}  # the store's own, fresh with every write
     )
@@ -268,6 +306,8 @@ class TaskMeta:
                 pin=Pin(generation=generation, crc32c=raw.get("pin-crc32c", "")) if generation else None,
                 patience=int(raw.get("patience", "0")),
                 turns=parse_turns(raw.get("turns", "")),
+                push=raw.get("push") == "1",
+                notice=_count(raw, "notice"),
                 extra={k: v for k, v in raw.items() if k not in cls._NAMES},
             )
         except ValueError as e:
@@ -289,6 +329,10 @@ class TaskMeta:
             known["patience"] = str(self.patience)
         if self.turns:
             known["turns"] = ",".join(map(str, self.turns))
+        if self.push:
+            known["push"] = "1"
+        if self.notice:
+            known["notice"] = str(self.notice)
         if self.pin:
             known |= {"pin-generation": str(self.pin.generation), "pin-crc32c": self.pin.crc32c}
         return {**self.extra, **known}

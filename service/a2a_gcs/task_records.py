@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from a2a.types.a2a_pb2 import Task
+from google.protobuf.json_format import MessageToDict
 
 from a2a_gcs.clock import unix_millis
 from a2a_gcs.errors import Conflict, CorruptRecord, InvalidId, NotFound
-from a2a_gcs.layout import TaskRef, context_key, encode_segment, pointer_key, task_key
+from a2a_gcs.layout import TaskRef, context_key, encode_segment, owed_key, pointer_key, task_key
 from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, Mode, ObjectInfo, ObjectStore
-from a2a_gcs.records import ContextRecord, TaskMeta
+from a2a_gcs.records import ContextRecord, OwedRecord, TaskMeta
 from a2a_gcs.task_json import TERMINAL, Unknown, format_task_json, parse_task_json, state_name, status_millis
 
 _REMEMBERED_POINTERS = 10_000
@@ -76,10 +78,15 @@ class TaskRecords:
 
     The pointer is written before task.json, so every task.json has one (I3).
     A pointer never changes, so it is read once.
+
+    Args:
+        store: The root.
+        announce: Called with every record, read or written, that tells a state which push configurations may wait for.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, announce: Callable[[TaskRecord], None] | None = None) -> None:
         self._store = store
+        self._announce = announce
         self._contexts: dict[str, str] = {}
 
     async def context_of(self, task_id: str) -> str | None:
@@ -166,7 +173,7 @@ class TaskRecords:
             raise UnreadableTask(ref, e, meta) from e
         if not meta.state:  # written, or copied, by something that knows nothing of our metadata
             meta = meta.with_(state=state_name(task), status_time=status_millis(task))
-        return TaskRecord(ref, task, meta, blob.info.version, unknown, blob.info.age)
+        return self._announced(TaskRecord(ref, task, meta, blob.info.version, unknown, blob.info.age))
 
     async def peek(self, ref: TaskRef) -> tuple[int, TaskMeta] | None:
         """Version and metadata of task.json, for one class B request; None if there is none."""
@@ -179,21 +186,29 @@ class TaskRecords:
 
     async def claimed_by(self, ref: TaskRef, owner: str) -> bool:
         """Whether the context's ledger names this very claim as its newest. Raises CorruptRecord and StoreError."""
+        return await self.claimant(ref) == owner
+
+    async def claimant(self, ref: TaskRef) -> str | None:
+        """Who holds the context's newest claim, if that is for this task. Raises CorruptRecord and StoreError."""
         key = context_key(ref.context_id)
         try:
             record = ContextRecord.parse(key, (await self._store.get(key)).body)
         except NotFound:
-            return False
-        return record.active is not None and (record.active.task_id, record.active.owner) == (ref.task_id, owner)
+            return None
+        return record.active.owner if record.active is not None and record.active.task_id == ref.task_id else None
 
     async def write(self, seen: TaskRecord, task: Task, meta: TaskMeta) -> TaskRecord:
         """Writes `task` over the record that was `seen`; one of version 0 is created.
+
+        A state that push has to tell is kept before it is written over, so that no crash loses it.
 
         Raises:
             Conflict: It changed meanwhile.
             StoreError: `ambiguous` tells whether it may have been written.
         """
         meta = meta.with_(state=state_name(task), status_time=status_millis(task)).timed(unix_millis())
+        if seen.meta.push and seen.meta.notice and meta.notice != seen.meta.notice:
+            await self._keep_owed(seen)
         mode = IfVersion(seen.version) if seen.version else IF_ABSENT
         info = await self._store.put(
             task_key(seen.ref),
@@ -203,7 +218,21 @@ class TaskRecords:
             content_type="application/json",
         )
         self._remember(seen.ref.task_id, seen.ref.context_id)
-        return TaskRecord(seen.ref, task, meta, info.version, seen.unknown)
+        return self._announced(TaskRecord(seen.ref, task, meta, info.version, seen.unknown))
+
+    async def _keep_owed(self, seen: TaskRecord) -> None:
+        body = OwedRecord(status=MessageToDict(seen.task.status)).to_bytes()
+        try:
+            await self._store.put(
+                owed_key(seen.ref, seen.meta.notice), body, IF_ABSENT, content_type="application/json"
+            )
+        except Conflict:  # somebody else is writing over the same record, or did and died
+            return
+
+    def _announced(self, record: TaskRecord) -> TaskRecord:
+        if self._announce is not None and record.meta.push and record.meta.notice:
+            self._announce(record)
+        return record
 
     def _remember(self, task_id: str, context_id: str) -> None:
         if len(self._contexts) >= _REMEMBERED_POINTERS:

@@ -199,6 +199,44 @@ async def test_an_owner_without_a_place_holds_up_nobody_else(tmp_path, connect, 
     assert (refused.code, refused.data["reason"]) == (-32004, "OWNER_BUSY")
 
 
+@pytest.mark.parametrize("binding", [*BINDINGS, GRPC_10])
+async def test_a_full_host_answers_a_repeated_message_with_its_outcome(bounded, connect, fresh, binding):
+    """The same id and content: the task that it started, ended or running. Other content takes a place: HOST_BUSY."""
+    client = connect(bounded, binding)
+    ended = await client.send("hello", context=f"{fresh}-ended", message_id="m")
+    tasks = [await client.send("sleep 60", context=f"{fresh}-{n}", message_id="m", at_once=True) for n in range(2)]
+    before = await bounded.place.versions()
+    again = await client.send("hello", context=f"{fresh}-ended", message_id="m")
+    assert (again.id, again.state) == (ended.id, "completed")
+    events = client.stream("sleep 60", context=f"{fresh}-0", message_id="m")
+    first = await anext(events)
+    await events.aclose()
+    assert (first.task.id, first.state) == (tasks[0].id, "working")
+    other = await refusal(client.send("hello, you", context=f"{fresh}-ended", message_id="m"))
+    assert (other.code, other.data["reason"]) == (-32004, "HOST_BUSY")
+    assert await bounded.place.versions() == before
+    for task in tasks:
+        await client.cancel(task.id)
+
+
+@pytest.mark.parametrize("state", ["INPUT_REQUIRED", "AUTH_REQUIRED"])
+async def test_an_agent_that_asks_and_goes_on_keeps_its_place(tmp_path, connect, fresh, state):
+    """It has a place while it runs, whatever state it has said it is in; an answer to a parked task takes one."""
+    settings = {"agent": "tests.support.agents:Scripted", "max_running_tasks": 1, "work_dir": tmp_path / "work"}
+    with serve_in_thread(MemoryStore(), **settings) as host:
+        client, gate = connect(host), tmp_path / "gate"
+        parked = await client.send("ask why?", context=f"{fresh}-parked")
+        events = client.stream(f"ask_on {state} {gate}", context=fresh)
+        async for event in events:
+            if event.artifact_id == "on":
+                break
+        for call in (client.send("hello", context=f"{fresh}-2"), client.send("because", task=parked.id)):
+            assert (await refusal(call)).data["reason"] == "HOST_BUSY"
+        gate.touch()
+        assert [event.state async for event in events][-1] == "completed"
+        assert (await client.send("because", task=parked.id)).state == "completed"
+
+
 # ---------------------------------------------------------------------- slow readers
 
 

@@ -6,9 +6,12 @@ import uuid
 import pytest
 
 from a2a_gcs.objectstore.memory import MemoryStore
+from tests.support import push_client as push
 from tests.support.a2a_grpc import GRPC_BINDINGS, GrpcClient
 from tests.support.a2a_http import BINDINGS, JSONRPC_10, A2AClient, Refused
 from tests.support.host_thread import serve_in_thread
+from tests.support.waiting import until
+from tests.support.webhook import Webhook
 
 TOKENS = "alice:alices-secret-token-0001,bob:bobs-secret-token-000002"
 SECRET = {"alice": "alices-secret-token-0001", "bob": "bobs-secret-token-000002"}
@@ -17,7 +20,8 @@ SECRET = {"alice": "alices-secret-token-0001", "bob": "bobs-secret-token-000002"
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
     work = tmp_path_factory.mktemp("work")
-    with serve_in_thread(MemoryStore(), work_dir=work, auth="tokens", tokens=TOKENS, grpc_port=0) as host:
+    options = {"auth": "tokens", "tokens": TOKENS, "grpc_port": 0, "push_allowed_hosts": "127.0.0.1"}
+    with serve_in_thread(MemoryStore(), work_dir=work, **options) as host:
         yield host
 
 
@@ -64,6 +68,25 @@ async def test_another_owners_task_is_not_there(caller, binding):
     assert (await alice.get(task.id)).state == "input-required"
     assert (await first(alice.subscribe(task.id))).task.id == task.id
     assert (await alice.send("an answer", task=task.id)).state == "completed"
+
+
+@pytest.mark.parametrize("binding", [*BINDINGS, *GRPC_BINDINGS])
+async def test_another_owners_push_configurations_are_not_there(caller, binding):
+    """-32001 for storing, reading, listing and removing them; the owner's stays, and her webhook alone hears."""
+    alice, bob = await caller("alice", binding), await caller("bob", binding)
+    with contextlib.closing(Webhook()) as webhook:
+        task = await alice.send("ask what?")
+        await push.register(alice, task.id, push.config_of(alice, f"{webhook.url}/hers", config_id="c"))
+        his = push.config_of(bob, f"{webhook.url}/his", config_id="c")
+        assert await refused(push.register(bob, task.id, his)) == -32001
+        assert await refused(push.get(bob, task.id, "c")) == -32001
+        assert await refused(push.urls(bob, task.id)) == -32001
+        assert await refused(push.delete(bob, task.id, "c")) == -32001
+
+        assert await push.urls(alice, task.id) == [f"{webhook.url}/hers"]
+        await alice.send("an answer", task=task.id)
+        await until(lambda: webhook.states() == ["input-required", "completed"])
+        assert {one.path for one in webhook.received} == {"/hers"}
 
 
 async def test_a_guessed_context_is_a_context_of_ones_own(caller):

@@ -8,10 +8,20 @@ import json
 
 import httpx
 import pytest
+from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import InMemoryTaskStore
-from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentExtension
+from a2a.types.a2a_pb2 import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    Message,
+    Role,
+    Task,
+    TaskState,
+    TaskStatus,
+)
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -106,6 +116,20 @@ async def test_the_sdk_alone_makes_an_internal_error_of_that_version(sdk):
 
 # ---------------------------------------------------------------------- push configurations
 
+
+@pytest.fixture(scope="module")
+def silent_host(tmp_path_factory):
+    """A host whose operator wants no push."""
+    with serve_in_thread(MemoryStore(), work_dir=tmp_path_factory.mktemp("silent"), push_notifications=False) as host:
+        yield host
+
+
+@pytest.fixture
+def silent(silent_host, connect):
+    """A2A 0.3, as no version is named."""
+    return connect(silent_host, "rest-0.3").http
+
+
 PUSH = {"id": "t", "pushNotificationConfigId": "p"}
 
 
@@ -118,9 +142,9 @@ PUSH = {"id": "t", "pushNotificationConfigId": "p"}
         ("tasks/pushNotificationConfig/set", {"taskId": "t", "pushNotificationConfig": {"url": "https://x.example"}}),
     ],
 )
-async def test_push_is_not_supported_over_json_rpc_0_3(http, method, params):
+async def test_push_is_not_supported_over_json_rpc_0_3(silent, method, params):
     """-32003, as the card says."""
-    assert await code(http, rpc(method, params)) == -32003
+    assert await code(silent, rpc(method, params)) == -32003
 
 
 @pytest.mark.parametrize(
@@ -132,9 +156,9 @@ async def test_push_is_not_supported_over_json_rpc_0_3(http, method, params):
         ("CreateTaskPushNotificationConfig", {"taskId": "t", "url": "https://x.example"}),
     ],
 )
-async def test_push_is_not_supported_over_json_rpc_1_0(http, method, params):
+async def test_push_is_not_supported_over_json_rpc_1_0(silent, method, params):
     """-32003, as the card says."""
-    assert await code(http, rpc(method, params), headers=V10) == -32003
+    assert await code(silent, rpc(method, params), headers=V10) == -32003
 
 
 @pytest.mark.parametrize("root", ["", "/v1"])
@@ -147,16 +171,48 @@ async def test_push_is_not_supported_over_json_rpc_1_0(http, method, params):
         ("POST", "/tasks/t/pushNotificationConfigs"),
     ],
 )
-async def test_push_is_not_supported_over_rest(http, root, method, path):
+async def test_push_is_not_supported_over_rest(silent, root, method, path):
     """Also where 0.3 of the SDK has no route at all: deleting."""
     body = {"url": "https://x.example"}
     if root:
         name = "tasks/t/pushNotificationConfigs/p"
         body = {"parent": "tasks/t", "configId": "p", "config": {"name": name, "pushNotificationConfig": body}}
     headers = V10 if not root else {}
-    response = await http.request(method, f"{root}{path}", json=body if method == "POST" else None, headers=headers)
+    response = await silent.request(method, f"{root}{path}", json=body if method == "POST" else None, headers=headers)
     assert response.status_code == 400
     assert response.json()["error"]["details"][0]["reason"] == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+
+
+async def kept(http, task_id, query):
+    """How much of a task's history a query leaves."""
+    return len((await http.get(f"/v1/tasks/{task_id}{query}")).json()["history"])
+
+
+async def test_a_history_length_of_0_3_by_either_of_its_names(memory_host, connect, http):
+    """`historyLength` and `history_length` both cut the history."""
+    client = connect(memory_host)
+    task = (await client.send("ask what?")).id
+    await client.send("this", task=task)
+    assert await kept(http, task, "") > 1
+    for query in (
+        "?historyLength=1",
+        "?history_length=1",
+        "?x=1&history_length=1",
+        "?historyLength=1&history_length=2",
+    ):
+        assert await kept(http, task, query) == 1, query
+
+
+async def test_the_sdk_alone_knows_one_of_the_names():
+    """Else `_take_field_names` can go."""
+    store = InMemoryTaskStore()
+    task = Task(id="t", context_id="c", status=TaskStatus(state=TaskState.TASK_STATE_COMPLETED))
+    task.history.extend(Message(message_id=f"m{n}", role=Role.ROLE_USER) for n in range(2))
+    await store.save(task, ServerCallContext())
+    routes = create_rest_routes(DefaultRequestHandler(DemoAgent(), store, AgentCard()), enable_v0_3_compat=True)
+    transport = httpx.ASGITransport(Starlette(routes=routes))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sdk") as client:
+        assert [await kept(client, "t", f"?{name}=1") for name in ("historyLength", "history_length")] == [1, 2]
 
 
 async def test_the_sdk_alone_has_no_such_route(sdk):
@@ -193,14 +249,16 @@ async def test_deleting_a_push_configuration_answers_with_a_result():
     assert (deleted.status_code, deleted.json()) == (200, {})
 
 
-async def test_a_message_that_asks_for_push_is_refused(http, memory_host, fresh):
-    """-32003 before anything is claimed, instead of a task whose news nobody hears."""
-    before = await memory_host.place.versions()
+async def test_a_message_that_asks_for_push_is_refused(silent, silent_host, fresh):
+    """-32003 before anything is claimed, instead of a task whose news nobody hears; and the card says so."""
+    card = (await silent.get("/.well-known/agent-card.json")).json()
+    assert card["capabilities"].get("pushNotifications", False) is False
+    before = await silent_host.place.versions()
     message = {"messageId": "m", "contextId": fresh, "role": "ROLE_USER", "parts": [{"text": "hello"}]}
     configuration = {"taskPushNotificationConfig": {"url": "https://x.example"}}
     body = rpc("SendMessage", {"message": message, "configuration": configuration})
-    assert await code(http, body, headers=V10) == -32003
-    assert await memory_host.place.versions() == before
+    assert await code(silent, body, headers=V10) == -32003
+    assert await silent_host.place.versions() == before
 
 
 # ---------------------------------------------------------------------- streams that fail at once

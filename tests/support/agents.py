@@ -8,6 +8,7 @@
     tick <file>            appends to the file and to an artifact for ever; says in the file that it was stopped
     block <seconds>        blocks the event loop that long (time.sleep in execute)
     mute <file>            emits nothing at all until the file exists
+    ask_on <state> <file>  asks, ending in that state as far as anybody may think, then works until the file exists
     message <text>         answers with a plain Message
     gather <id> <text>     sends an artifact of this id, then asks for more
     spoil <path> <text>    writes a file, then fails
@@ -87,6 +88,14 @@ class Scripted(DemoAgent):
     async def _mute(self, rest, updater, _context, _queue):
         await _exists(rest)
         await _complete(updater, "spoke at last")
+
+    async def _ask_on(self, rest, updater, _context, _queue):
+        state, path = rest.split()
+        await updater.start_work()
+        await updater.update_status(TaskState.Value(f"TASK_STATE_{state}"), _said(updater, "or not?"))
+        await updater.add_artifact([Part(text="goes on")], artifact_id="on", name="on", last_chunk=True)
+        await _exists(path)
+        await _complete(updater, "no need to ask")
 
     async def _message(self, rest, _updater, context, queue):
         await queue.enqueue_event(new_text_message(rest, context_id=context.context_id, role=Role.ROLE_AGENT))

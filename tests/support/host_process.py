@@ -40,6 +40,8 @@ class CommandProcess:
         log: File with everything it wrote to stderr, over all its starts.
     """
 
+    program = (COMMAND,)
+
     def __init__(self, arguments, *, log, cwd=REPOSITORY, **env):
         self.arguments = list(arguments)
         self.env = env
@@ -63,7 +65,7 @@ class CommandProcess:
 
     def _begin(self, stdout, log):
         env = environment(**self.env)
-        command = [COMMAND, *self.arguments]
+        command = [*self.program, *self.arguments]
         return subprocess.Popen(command, stdout=stdout, stderr=log, cwd=self.cwd, env=env, start_new_session=True)
 
     def ready(self):

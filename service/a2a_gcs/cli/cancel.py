@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from a2a_gcs.cli.errors import FAILED
-from a2a_gcs.cli.send import Token, Url
+from a2a_gcs.cli.send import OtherOrigin, Token, Url
 
 if TYPE_CHECKING:
     from a2a.types.a2a_pb2 import Task
@@ -17,9 +17,10 @@ def cancel(
     *,
     url: Url = "http://127.0.0.1:8080",
     token: Token = None,
+    allow_other_origin: OtherOrigin = False,
 ) -> None:
     """Cancel a task that has not ended."""
-    result = asyncio.run(_cancel(task, url, token))
+    result = asyncio.run(_cancel(task, url, token, other_origin=allow_other_origin))
 
     from a2a.types.a2a_pb2 import TaskState  # noqa: PLC0415  # imports the SDK
 
@@ -30,10 +31,10 @@ def cancel(
         raise typer.Exit(FAILED)
 
 
-async def _cancel(task: str, url: str, token: str | None) -> "Task":
+async def _cancel(task: str, url: str, token: str | None, *, other_origin: bool) -> "Task":
     from a2a.types.a2a_pb2 import CancelTaskRequest  # noqa: PLC0415
 
     from a2a_gcs.cli.connection import connect  # noqa: PLC0415
 
-    async with connect(url, token) as client:
+    async with connect(url, token, other_origin=other_origin) as client:
         return await client.cancel_task(CancelTaskRequest(id=task))

@@ -12,6 +12,7 @@ from a2a.types.a2a_pb2 import TaskState
 from a2a.utils.constants import TransportProtocol
 from a2a.utils.errors import A2AError, TaskNotFoundError
 
+from a2a_gcs.cli.credentials import BearerFor
 from a2a_gcs.cli.errors import CommandFailed
 from a2a_gcs.errors import ConfigError
 
@@ -26,20 +27,26 @@ _DENIED = (401, 403)
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str, token: str | None) -> AsyncIterator[Client]:
+async def connect(url: str, token: str | None, *, other_origin: bool = False) -> AsyncIterator[Client]:
     """A client of the agent whose card is at the URL. Answers may take as long as the agent works.
+
+    Args:
+        url: Where the card is.
+        token: Sent with every request.
+        other_origin: The token may be sent to an agent at another origin, if the card says so.
 
     Raises:
         ConfigError: The URL is none.
         CommandFailed: Nothing answers, or what answers refuses; also from the body of the `async with`.
     """
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(None, connect=CONNECT_SECONDS)) as http:
+    async with httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_SECONDS)) as http:
         config = ClientConfig(
             httpx_client=http,
             supported_protocol_bindings=[TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON],
         )
         try:
+            if token:
+                http.auth = BearerFor(token, url, anywhere=other_origin)
             yield await ClientFactory(config).create_from_url(url)
         except A2AError as error:
             if isinstance(error.__cause__, httpx.UnsupportedProtocol):
@@ -94,7 +101,10 @@ def _refused(error: A2AError, url: str) -> str:
     task = data.get("activeTaskId")
     if data.get("reason") != "CONTEXT_BUSY" or not task:
         return error.message
+    state = data.get("state", "").lower().replace("_", "-")
+    if state.endswith("submitted"):  # it is not there yet: nobody can cancel it
+        return f"{error.message} (CONTEXT_BUSY)"
     ways = [f"to cancel it: {command('cancel', url, task)}"]
-    if data.get("state", "").lower().replace("_", "-").endswith("input-required"):
+    if state.endswith("input-required"):
         ways.insert(0, f"to answer it: {command('send', url, '--task', task, 'your answer')}")
     return "\n       ".join([f"{error.message} (CONTEXT_BUSY)", *ways])

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from a2a_gcs.cli.bucket import bucket
 from a2a_gcs.cli.cancel import cancel
 from a2a_gcs.cli.dev import dev
 from a2a_gcs.cli.errors import Commands
@@ -26,6 +27,7 @@ app = typer.Typer(
 for command in (serve, dev, send, cancel, migrate):
     app.command()(command)
 app.add_typer(workspace)
+app.add_typer(bucket)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it with the flag's value

@@ -1,16 +1,13 @@
-"""`a2a-gcs migrate`: moves what one root holds to another one, with no host running."""
+"""`a2a-gcs migrate`: moves a root to another one, or brings in what another server has kept; with no host running."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from a2a_gcs.objectstore import ObjectStore
-    from a2a_gcs.relocation import Plan, Relocation, Step
+    from a2a_gcs.relocation import Plan, Relocation
 
 
 def migrate(
@@ -19,27 +16,59 @@ def migrate(
         str,
         typer.Option(envvar="A2A_GCS_STORE", metavar="URI", help="The bucket: file:<dir> or gs://bucket\\[/prefix]."),
     ],
-    to_root: Annotated[
-        str,
+    source: Annotated[
+        str | None,
         typer.Option(
-            metavar="ROOT", help="Where to: users/alice, agents/writer, ...; / is the bucket's prefix itself."
+            "--from",
+            metavar="SOURCE",
+            help="Bring in what another server has kept: gs://bucket\\[/prefix] or file:<dir> with the old layout "
+            "(tasks/<id>/metadata.tar.gz), or sqlite:///<path> or postgresql://... with a2a-sdk's SQL store.",
         ),
-    ],
+    ] = None,
+    root: Annotated[
+        str, typer.Option(metavar="ROOT", show_default="the bucket's prefix itself", help="With --from: where to.")
+    ] = "/",
+    owner: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --from a database: only the tasks of this owner.")
+    ] = None,
+    by_owner: Annotated[
+        bool, typer.Option("--by-owner", help="With --from a database: each owner's tasks go to users/<owner>.")
+    ] = False,
+    table: Annotated[str, typer.Option(metavar="NAME", help="With --from a database: the table.")] = "tasks",
+    to_root: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROOT",
+            help="Move a root of the bucket here: users/alice, agents/writer, ...; / is the bucket's prefix itself.",
+        ),
+    ] = None,
     from_root: Annotated[
-        str, typer.Option(metavar="ROOT", show_default="the bucket's prefix itself", help="Where the data is.")
+        str,
+        typer.Option(metavar="ROOT", show_default="the bucket's prefix itself", help="With --to-root: where it is."),
     ] = "/",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count; change nothing.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Move though hosts run, which then must use other roots.")
+        bool, typer.Option("--force", help="Go on though hosts run, which then must use other roots.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON with the counts.")] = False,
 ) -> None:
-    """Move all tasks, contexts and workspaces of one root to another root of the same bucket.
+    """Move all tasks, contexts and workspaces of one root to another root, or bring in those of another server.
 
-    Everything is copied inside the bucket, verified, and only then deleted. Stop all hosts first. A run that broke off
-    is completed by the same command.
+    With --to-root everything is copied inside the bucket, verified, and only then deleted. With --from the source is
+    only read. Stop all hosts first. A run that broke off is completed by the same command.
     """
-    asyncio.run(_migrate(store, _root("--from-root", from_root), _root("--to-root", to_root), dry_run, force, as_json))
+    from a2a_gcs.errors import ConfigError  # noqa: PLC0415
+
+    if (source is None) == (to_root is None):
+        raise ConfigError("give either --from, to bring in another server's tasks, or --to-root, to move a root")
+    if to_root is not None:
+        old, new = _root("--from-root", from_root), _root("--to-root", to_root)
+        asyncio.run(_migrate(store, old, new, dry_run, force, as_json))
+    else:
+        from a2a_gcs.cli.migrate_from import Wanted, migrate_from  # noqa: PLC0415
+
+        wanted = Wanted(source or "", table, _root("--root", root), owner, by_owner=by_owner)
+        asyncio.run(migrate_from(wanted, store, dry_run=dry_run, force=force, as_json=as_json))
 
 
 def _root(option: str, text: str) -> str:
@@ -53,6 +82,7 @@ def _root(option: str, text: str) -> str:
 
 
 async def _migrate(store: str, old: str, new: str, dry_run: bool, force: bool, as_json: bool) -> None:  # noqa: FBT001, PLR0917
+    from a2a_gcs.cli.moving import bar, expect_no_hosts  # noqa: PLC0415
     from a2a_gcs.errors import ConfigError  # noqa: PLC0415
     from a2a_gcs.host.logging import configure_logging  # noqa: PLC0415
     from a2a_gcs.objectstore import open_store  # noqa: PLC0415  # imports a storage client
@@ -65,8 +95,8 @@ async def _migrate(store: str, old: str, new: str, dry_run: bool, force: bool, a
     configure_logging("warning")
     async with open_store(store) as bucket:
         if not force:
-            await _expect_no_hosts(bucket)
-        with _bar() as (step, expect):
+            await expect_no_hosts(bucket)
+        with bar() as (step, expect):
             relocation = Relocation(bucket, old, new, step)
             plan = await relocation.plan()
             expect(2 * len(plan.sources) - len(plan.present))
@@ -89,38 +119,12 @@ async def _migrate(store: str, old: str, new: str, dry_run: bool, force: bool, a
 
 
 async def _move(relocation: "Relocation", plan: "Plan", *, force: bool) -> tuple[int, int]:
+    from a2a_gcs.cli.moving import expect_no_hosts  # noqa: PLC0415
+
     copied = await relocation.copy(plan)
     if not force:  # one may have been started meanwhile; sources that it wrote are not deleted, whatever this says
-        await _expect_no_hosts(relocation.bucket)
+        await expect_no_hosts(relocation.bucket)
     return copied, await relocation.delete(plan)
-
-
-async def _expect_no_hosts(bucket: "ObjectStore") -> None:
-    from a2a_gcs.cli.errors import CommandFailed  # noqa: PLC0415
-    from a2a_gcs.relocation import live_hosts  # noqa: PLC0415
-
-    if hosts := await live_hosts(bucket):
-        raise CommandFailed(
-            f"hosts run over this bucket: {', '.join(hosts)}. Stop them and try again; one that was killed counts "
-            "until its lease is over, in half a minute. --force moves all the same"
-        )
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[tuple["Step", Callable[[int], None]]]:
-    """A bar on stderr where somebody watches: a function to tell of each step, and one to tell how many there are."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        row = progress.add_task("listing", total=None)
-
-        def step(doing: str, count: int) -> None:
-            progress.update(row, description=doing, advance=0 if doing == "listing" else count)
-
-        yield step, lambda total: progress.update(row, total=total)
 
 
 def _told(plan: "Plan", old: str, new: str, copied: int, *, dry_run: bool) -> str:

@@ -18,6 +18,12 @@ Token = Annotated[
     str | None,
     typer.Option(envvar="A2A_GCS_TOKEN", show_envvar=True, help="Sent as `Authorization: Bearer TOKEN`."),
 ]
+OtherOrigin = Annotated[
+    bool,
+    typer.Option(
+        "--allow-other-origin", help="Send the token also where the card says, if that is another origin than --url."
+    ),
+]
 
 
 def send(
@@ -31,6 +37,7 @@ def send(
     ] = None,
     url: Url = "http://127.0.0.1:8080",
     token: Token = None,
+    allow_other_origin: OtherOrigin = False,
     as_json: Annotated[bool, typer.Option("--json", help="Each event as one line of JSON.")] = False,
 ) -> None:
     """Send a message, and print artifacts on stdout as they stream, states on stderr.
@@ -44,7 +51,8 @@ def send(
 
     transcript = Transcript(url, as_json=as_json)
     try:
-        asyncio.run(_send(_message(text, context, task), url, token, transcript))
+        message = _message(text, context, task)
+        asyncio.run(_send(message, url, token, transcript, other_origin=allow_other_origin))
     except KeyboardInterrupt:
         typer.echo(transcript.interrupted(), err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -64,12 +72,14 @@ def _message(text: str, context: str | None, task: str | None) -> "Message":
     )
 
 
-async def _send(message: "Message", url: str, token: str | None, transcript: "Transcript") -> None:
+async def _send(
+    message: "Message", url: str, token: str | None, transcript: "Transcript", *, other_origin: bool
+) -> None:
     from a2a.types.a2a_pb2 import SendMessageRequest  # noqa: PLC0415
 
     from a2a_gcs.cli.connection import connect  # noqa: PLC0415
 
-    async with connect(url, token) as client:
+    async with connect(url, token, other_origin=other_origin) as client:
         try:
             async for event in client.send_message(SendMessageRequest(message=message)):
                 transcript.show(event)

@@ -42,13 +42,14 @@ LINEAR_EXECUTION = "urn:a2a-gcs:extensions:linear-execution:v1"
 _EC_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
-def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> AgentCard:
+def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str, *, push: bool = True) -> AgentCard:
     """A card for an agent.
 
     Args:
         agent: The executor; one with a `card` attribute or method describes itself; its interfaces are replaced.
         settings: How it was named.
         origin: Where clients reach it, such as `http://127.0.0.1:8080`.
+        push: Notifications are sent.
     """
     own = getattr(agent, "card", None)
     own = own() if callable(own) else own
@@ -57,16 +58,16 @@ def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str) -> Ag
         card.CopyFrom(own)
     else:
         card.MergeFrom(_described(settings))
-    declare_capabilities(card)
+    declare_capabilities(card, push=push)
     del card.supported_interfaces[:]
     card.supported_interfaces.extend(interfaces(origin))
     return card
 
 
-def declare_capabilities(card: AgentCard) -> None:
+def declare_capabilities(card: AgentCard, *, push: bool) -> None:
     """Makes a card say what any agent can do that is hosted here, and which rule its contexts follow."""
     card.capabilities.streaming = True
-    card.capabilities.push_notifications = False
+    card.capabilities.push_notifications = push
     if any(extension.uri == LINEAR_EXECUTION for extension in card.capabilities.extensions):
         return
     card.capabilities.extensions.append(
@@ -81,13 +82,16 @@ def declare_capabilities(card: AgentCard) -> None:
 
 
 def interfaces(origin: str) -> list[AgentInterface]:
-    """Every binding that is served: JSON-RPC and REST, A2A 1.0 and 0.3, preferred one first."""
+    """Every binding that is served: JSON-RPC and REST, A2A 1.0 and 0.3, preferred one first.
+
+    Clients of 0.3 add the `/v1` of its REST paths themselves (A2A 0.3.0, 3.2.3).
+    """
     root = origin.rstrip("/")
     return [
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="1.0"),
         AgentInterface(url=root, protocol_binding="HTTP+JSON", protocol_version="1.0"),
         AgentInterface(url=f"{root}/", protocol_binding="JSONRPC", protocol_version="0.3"),
-        AgentInterface(url=f"{root}/v1", protocol_binding="HTTP+JSON", protocol_version="0.3"),
+        AgentInterface(url=root, protocol_binding="HTTP+JSON", protocol_version="0.3"),
     ]
 
 
@@ -138,23 +142,27 @@ def _open_id(issuer: str, description: str) -> SecurityScheme:
     return SecurityScheme(open_id_connect_security_scheme=scheme)
 
 
-def list_grpc(card: AgentCard, origin: str, port: int, *, alone: bool) -> None:
+def list_grpc(card: AgentCard, origin: str, port: int, *, alone: bool, tenant: str = "") -> None:
     """Adds both versions of gRPC, as host:port, which is what clients dial.
+
+    Where a tenant tells several agents apart, 0.3 is left out: its clients send none, and would be refused. Alone it is
+    there, as who has got the card, over 0.3's gRPC, knows how to name the agent.
 
     Args:
         card: The card to change.
         origin: Where clients reach the host.
         port: Where gRPC is served.
         alone: It is served at the origin's own port, and nothing else is.
+        tenant: What requests have to put into their tenant, to reach this agent.
     """
     parts = urlsplit(origin)
     name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     if alone:
         del card.supported_interfaces[:]
         port = parts.port or (443 if parts.scheme == "https" else 80)
-    for protocol in ("1.0", "0.3"):
+    for protocol in ("1.0", "0.3") if alone or not tenant else ("1.0",):
         card.supported_interfaces.append(
-            AgentInterface(url=f"{name}:{port}", protocol_binding="GRPC", protocol_version=protocol)
+            AgentInterface(url=f"{name}:{port}", protocol_binding="GRPC", protocol_version=protocol, tenant=tenant)
         )
 
 

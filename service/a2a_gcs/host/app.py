@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 
@@ -20,13 +19,13 @@ from starlette.routing import Route
 
 from a2a_gcs.console.routes import console
 from a2a_gcs.console.site import PATH as CONSOLE
-from a2a_gcs.errors import StoreError
 from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, list_grpc
 from a2a_gcs.host.auth import Authenticator, open_authenticator
 from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large
 from a2a_gcs.host.browsers import console_site, sign_in
 from a2a_gcs.host.grpc import GrpcServer
+from a2a_gcs.host.grpc.agents import ServedAgent
 from a2a_gcs.host.grpc.authentication import CallerInterceptor
 from a2a_gcs.host.sdk_faults import jsonrpc_routes, rest_routes
 from a2a_gcs.host.services import Services, checked, origin
@@ -37,8 +36,6 @@ from a2a_gcs.objectstore import ObjectStore
 log = structlog.get_logger(__name__)
 
 Signer = Callable[[AgentCard], AgentCard]
-
-_READY_WITHIN_SECONDS = 3.0
 
 
 def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastAPI:
@@ -56,8 +53,8 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         declare_security(agent.card, settings)
     authenticator = open_authenticator(settings)
     handlers = {agent.name: checked(services.handlers[agent.name], agent, settings) for agent in services.agents}
-    first = services.agents[0]
-    grpc = _grpc_server(settings, handlers[first.name], first.card, authenticator)
+    served = [ServedAgent(agent.path, handlers[agent.name], agent.card) for agent in services.agents]
+    grpc = _grpc_server(settings, served, authenticator)
     signer = card_signer(settings.card_signing_key, settings.card_signing_key_id) if settings.card_signing_key else None
     lifespan = _lifespan(services, grpc, signer, authenticator)
     app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=lifespan)
@@ -78,7 +75,7 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         pages = console(console_site(services, handlers))
         for path in (CONSOLE, CONSOLE + "/{page:path}"):  # before REST, whose tenants are first segments
             app.router.routes.append(Route(path, pages))
-    for agent in services.agents:
+    for agent in sorted(services.agents, key=lambda a: -a.path.count("/")):  # /a would take /a/b for its tenant b
         place = app if not agent.path else FastAPI(title=agent.card.name, version=agent.card.version)
         _add_agent(place, agent, handlers[agent.name], settings)
         if agent.path:
@@ -95,7 +92,7 @@ def _lifespan(
             await services.start()
             app.state.grpc_port = None if grpc is None else await grpc.start()
             for agent in services.agents:
-                _complete(agent.card, services.settings, app.state.grpc_port, signer)
+                _complete(agent, services.settings, app.state.grpc_port, signer)
             yield
         finally:
             if grpc is not None:
@@ -132,14 +129,13 @@ def _add_agent(app: FastAPI, agent: HostedAgent, handler: RequestHandler, settin
 
 
 def _grpc_server(
-    settings: Settings, handler: RequestHandler, card: AgentCard, authenticator: Authenticator | None
+    settings: Settings, agents: Sequence[ServedAgent], authenticator: Authenticator | None
 ) -> GrpcServer | None:
     if not settings.serves_grpc:
         return None
     callers = CallerInterceptor(authenticator) if authenticator is not None else None
     return GrpcServer(
-        handler,
-        card,
+        agents,
         host=settings.host,
         port=settings.port if settings.grpc_port is None else settings.grpc_port,
         max_request_bytes=settings.max_request_bytes,
@@ -148,12 +144,13 @@ def _grpc_server(
     )
 
 
-def _complete(card: AgentCard, settings: Settings, grpc_port: int | None, signer: Signer | None) -> None:
+def _complete(agent: HostedAgent, settings: Settings, grpc_port: int | None, signer: Signer | None) -> None:
     """What the card can say only once the host listens."""
     if grpc_port is not None and (settings.advertise_grpc or settings.grpc_only):
-        list_grpc(card, origin(settings), grpc_port, alone=settings.grpc_only)
+        tenant = agent.path.strip("/")
+        list_grpc(agent.card, origin(settings), grpc_port, alone=settings.grpc_only, tenant=tenant)
     if signer is not None:
-        signer(card)
+        signer(agent.card)
 
 
 def _allow_origins(app: FastAPI, origins: str) -> None:
@@ -188,10 +185,4 @@ async def _problem(services: Services) -> str | None:
         return "the host is being stopped"
     if services.heartbeat.age > services.settings.lease_seconds * 2 / 3:
         return "the heartbeat is not being renewed"
-    try:
-        await asyncio.wait_for(services.reach_bucket(), _READY_WITHIN_SECONDS)
-    except StoreError as e:
-        return f"the bucket does not answer: {e}"
-    except TimeoutError:
-        return f"the bucket did not answer within {_READY_WITHIN_SECONDS:.0f} s"
-    return None
+    return await services.readiness.problem()

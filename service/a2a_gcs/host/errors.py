@@ -15,6 +15,7 @@ from a2a.utils.errors import (
 )
 
 from a2a_gcs.errors import A2AGcsError, InvalidId, PermissionDenied, StoreError
+from a2a_gcs.host.push.addresses import PushUrlRefused
 from a2a_gcs.ledger.errors import (
     ActiveTaskUnreadable,
     Contended,
@@ -24,6 +25,7 @@ from a2a_gcs.ledger.errors import (
     TaskEnded,
     TaskMissing,
 )
+from a2a_gcs.tasks.push_configs import TooManyPushConfigs
 
 
 def to_a2a_error(error: A2AGcsError) -> A2AError:  # noqa: PLR0911 - a table
@@ -31,7 +33,7 @@ def to_a2a_error(error: A2AGcsError) -> A2AError:  # noqa: PLR0911 - a table
     match error:
         case TaskMissing():
             return TaskNotFoundError(str(error))
-        case InvalidId() | ContextMismatch() | StartRefused():
+        case InvalidId() | ContextMismatch() | StartRefused() | PushUrlRefused() | TooManyPushConfigs():
             return InvalidParamsError(str(error))
         case ContextBusy(active=active, state=state):
             data = {"contextId": active.context_id, "activeTaskId": active.task_id, "state": state}

@@ -28,6 +28,7 @@ OPTIONS = frozenset(
     | {"max_run_seconds", "max_wait_seconds", "max_running_tasks", "max_running_tasks_per_owner"}
     | {"max_workspace_bytes", "max_workspace_files", "workspace_ignore", "max_snapshot_seconds"}
     | {"checkpoint_minutes", "on_lost_workspace", "warm_workspace_bytes"}
+    | {"push_notifications", "push_allowed_hosts", "push_retry_seconds", "push_timeout_seconds"}
 )
 """The settings that are not about serving; the server around a `Host` has its own."""
 
@@ -71,7 +72,7 @@ class Host:
         settings = _settings(options if named is None else {**options, "store": named})
         self.card = AgentCard()
         self.card.CopyFrom(card)
-        declare_capabilities(self.card)
+        declare_capabilities(self.card, push=settings.push_notifications)
         hosted = HostedAgent("", "", agent, settings.one_agent(), self.card)
         self._services = Services(settings, given, agents=[hosted], authenticated=owners)
         self._entered = self._serving = False

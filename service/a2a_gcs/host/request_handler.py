@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -19,16 +19,22 @@ from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
 from a2a.server.request_handlers.default_request_handler_v2 import DefaultRequestHandlerV2
 from a2a.server.request_handlers.request_handler import validate_request_params
+from a2a.server.tasks import PushNotificationConfigStore
 from a2a.types.a2a_pb2 import (
     AgentCard,
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
     Message,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
+    TaskPushNotificationConfig,
     TaskState,
     TaskStatusUpdateEvent,
 )
@@ -122,6 +128,8 @@ class RequestHandler(DefaultRequestHandlerV2):
         table: What runs here.
         card: What the agent says of itself.
         admission: Whether new work is taken.
+        push_configs: Where push configurations are kept; None where there are none.
+        check_push_url: Raises for a URL that nothing may be sent to.
     """
 
     def __init__(  # noqa: PLR0917 - what it is made of
@@ -133,11 +141,15 @@ class RequestHandler(DefaultRequestHandlerV2):
         table: ClaimTable,
         card: AgentCard,
         admission: Admission | None = None,
+        *,
+        push_configs: PushNotificationConfigStore | None = None,
+        check_push_url: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(
             agent_executor=executor,
             task_store=store,
             agent_card=card,
+            push_config_store=push_configs,
             request_context_builder=ClaimingContextBuilder(ledger),
             event_stream=stream,
             interrupted_task_timeout=_PARKED_COPY_SECONDS,
@@ -147,6 +159,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         self._ledger = ledger
         self._table = table
         self._admission = admission or Admission()
+        self._check_push_url = check_push_url
         self._set_ups: set[asyncio.Task[_Run]] = set()
 
     # ------------------------------------------------------------------ send
@@ -228,7 +241,7 @@ class RequestHandler(DefaultRequestHandlerV2):
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
         """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
-        place = self._admission.admit(context.user.user_name)
+        place = await self._place(params.message, context.user.user_name)
         task = asyncio.create_task(self._set_up(params, context, place, whole_tasks=whole_tasks))
         self._set_ups.add(task)
         task.add_done_callback(self._set_ups.discard)
@@ -236,6 +249,21 @@ class RequestHandler(DefaultRequestHandlerV2):
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(_hang_up)
+            raise
+
+    async def _place(self, message: Message, owner: str) -> Place:
+        """A place for the turn of a message. A repeat takes none, so it has its outcome when there is none as well.
+
+        Raises:
+            Repeated: There is no place, and the message has started a task before.
+            A2AError: There is no place.
+        """
+        try:
+            return self._admission.admit(owner)
+        except UnsupportedOperationError:
+            repeated = await self._ledger.started_by(message)
+            if repeated is not None:
+                raise Repeated(repeated) from None
             raise
 
     async def _set_up(
@@ -246,6 +274,8 @@ class RequestHandler(DefaultRequestHandlerV2):
         The place is given back when the run ends, or is told to.
         """
         try:
+            if params.configuration.HasField("task_push_notification_config"):  # before anything is claimed
+                await self._check_push(params.configuration.task_push_notification_config)
             active, request = await self._setup_active_task(params, context)
             events = active.subscribe(request=request, replace_status_update_with_task=whole_tasks)
             claimed: Claim = context.state[CLAIM_STATE]
@@ -326,6 +356,54 @@ class RequestHandler(DefaultRequestHandlerV2):
         async with contextlib.aclosing(self._stream.follow(params.id)) as events:
             async for event in events:
                 yield event
+
+    # ------------------------------------------------------------------ push configurations
+
+    async def _check_push(self, config: TaskPushNotificationConfig) -> None:
+        if self._check_push_url is not None:
+            await self._check_push_url(config.url)
+
+    @_in_a2a_terms
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Stores where the news of a task go, in place of what was stored under the same id.
+
+        Raises:
+            TaskNotFoundError: There is no such task.
+            InvalidParamsError: Nothing is sent to that URL, or the task has too many configurations.
+        """
+        if self._agent_card.capabilities.push_notifications:  # the SDK refuses it otherwise
+            await self._check_push(params)
+        stored: TaskPushNotificationConfig = await super().on_create_task_push_notification_config(params, context)
+        return stored
+
+    @_in_a2a_terms
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """One configuration; without an id (A2A 0.3) the one that was stored without one."""
+        if not params.id:
+            params.id = params.task_id
+        found: TaskPushNotificationConfig = await super().on_get_task_push_notification_config(params, context)
+        return found
+
+    @_in_a2a_terms
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        """All configurations of a task."""
+        found: ListTaskPushNotificationConfigsResponse = await super().on_list_task_push_notification_configs(
+            params, context
+        )
+        return found
+
+    @_in_a2a_terms
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        """Removes a configuration; it is no error if there is none."""
+        await super().on_delete_task_push_notification_config(params, context)
 
     async def aclose(self) -> None:
         """Stops every run and waits for the set-ups under way."""

@@ -34,9 +34,10 @@ from a2a_gcs.errors import ConfigError, InvalidId
 from a2a_gcs.host.errors import to_a2a_error
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.host.stack import Ground, HostedAgent, Shared, Stack
-from a2a_gcs.layout import AGENTS, CONTEXTS_PREFIX, POINTERS_PREFIX, TENANTS, USERS, root_above, root_of
+from a2a_gcs.layout import root_of
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore
+from a2a_gcs.root_shapes import Hosting, Survey
 
 _KEPT = 1000
 """Stacks of roots that are kept though nothing runs below them."""
@@ -101,32 +102,17 @@ async def refuse_other_roots(bucket: ObjectStore, *, several_agents: bool, authe
         ConfigError: There is such data; the message says what to do.
         StoreError: The bucket could not be read.
     """
-    here = "agents/<agent>/" if several_agents else "users/<owner>/" if authenticated else "the bucket's prefix itself"
-    strangers = [f"{AGENTS}/"] if not several_agents else [f"{USERS}/"]
-    if not several_agents and not authenticated:
-        strangers.append(f"{USERS}/")
-    if several_agents or authenticated:
-        strangers += [POINTERS_PREFIX, CONTEXTS_PREFIX]
-    for prefix in strangers:
-        if found := (await bucket.list(prefix, limit=1)).objects:
-            old = root_above(found[0].key)
-            new = _moved(old, several_agents=several_agents, authenticated=authenticated)
-            raise ConfigError(
-                f"the bucket holds data below {prefix}, but with these settings everything is kept below {here}: "
-                "it could not be seen. Serve it as before, move it, with all hosts stopped, by "
-                f"`a2a-gcs migrate {f'--from-root {old} ' if old else ''}--to-root {new} --store URI`, "
-                "or use another prefix: --store gs://bucket/prefix"
-            )
-
-
-def _moved(root: str, *, several_agents: bool, authenticated: bool) -> str:
-    """Where a host with these settings would see what is below `root`; what only people know stands in brackets."""
-    parts = root.split("/")
-    named = dict(zip(parts[::2], parts[1::2], strict=False))
-    wanted = [(AGENTS, "<agent>")] if several_agents else []
-    wanted += [(TENANTS, named[TENANTS])] if TENANTS in named else []
-    wanted += [(USERS, "<owner>")] if authenticated or (several_agents and USERS in named) else []
-    return "/".join(f"{kind}/{named.get(kind, unknown)}" for kind, unknown in wanted) or "/"
+    hosting = Hosting(several_agents=several_agents, authenticated=authenticated)
+    found = await Survey(bucket).elsewhere(hosting)
+    if found is None:
+        return
+    whence = f"--from-root {found.root} " if found.root else ""
+    raise ConfigError(
+        f"the bucket holds data below {found.prefix}, but with these settings everything is kept below "
+        f"{hosting.root}: it could not be seen. Serve it as before, move it, with all hosts stopped, by "
+        f"`a2a-gcs migrate {whence}--to-root {hosting.moved(found.root)} --store URI`, "
+        "or use another prefix: --store gs://bucket/prefix"
+    )
 
 
 class RootedHandler(SdkRequestHandler):

@@ -8,6 +8,7 @@ without its work-around goes from here. gRPC's are in `a2a_gcs.host.grpc.service
   error into an event (JSON-RPC); so does resubscribing to an unknown task.
 - `_Adapter03`: invalid params are -32600 where -32602 is due; deleting a push configuration answers
   without `result`; a version that is not supported is -32603, as 0.3 has no code for it.
+- `_take_field_names`: 0.3 REST ignores `history_length`, the field's name, beside `historyLength`.
 - `_delete_push_config_03`: 0.3 REST has no DELETE route for push configurations.
 - `required_extensions`: they are not enforced.
 - `push_configs`: a message that brings a push configuration is let pass where there is no push.
@@ -21,22 +22,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, cast
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pydantic
 from a2a.compat.v0_3 import types as types_03
 from a2a.compat.v0_3.context_builders import V03ServerCallContextBuilder
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.compat.v0_3.request_handler import RequestHandler03
-from a2a.compat.v0_3.versions import is_legacy_version
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes import create_rest_routes
 from a2a.server.routes.common import DefaultServerCallContextBuilder, ServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.types.a2a_pb2 import AgentCard, SendMessageRequest
-from a2a.utils.constants import PROTOCOL_VERSION_0_3, VERSION_HEADER
+from a2a.utils.constants import PROTOCOL_VERSION_0_3
 from a2a.utils.error_handlers import build_rest_error_payload, rest_error_handler
 from a2a.utils.errors import (
     A2AError,
@@ -55,6 +55,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from a2a_gcs.host.checked import REACHED_STATE, Check
+from a2a_gcs.host.versions import is_03
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -118,9 +119,18 @@ def _mended(route: Route) -> Route:
                 strict_json(body)
         except InvalidJson as e:
             return _rest_error(InvalidRequestError(str(e)))
+        if route.path.startswith("/v1/"):
+            _take_field_names(request)
         return _blamed(request, await answered(request))
 
     return Route(route.path, endpoint, methods=sorted(route.methods or ()))
+
+
+def _take_field_names(request: Request) -> None:
+    """A query may say a field of the request by its name or by its JSON name (google.api.http, which 0.3's REST is)."""
+    query: bytes = request.scope["query_string"]
+    if b"historyLength=" not in query:
+        request.scope["query_string"] = re.sub(rb"(^|&)history_length=", rb"\1historyLength=", query)
 
 
 class _Tenant(Convertor[str]):
@@ -318,7 +328,7 @@ def required_extensions(card: AgentCard) -> Check:
         if missing := sorted(required - context.requested_extensions):
             text = f"this agent requires the extension {missing[0]}; name it in A2A-Extensions"
             # 0.3 has no error for it, and the SDK makes -32603 of those.
-            raise InvalidRequestError(text) if _is_03(context) else ExtensionSupportRequiredError(text)
+            raise InvalidRequestError(text) if is_03(context) else ExtensionSupportRequiredError(text)
 
     return check
 
@@ -335,9 +345,3 @@ def push_configs(card: AgentCard) -> Check:
             raise PushNotificationNotSupportedError
 
     return check
-
-
-def _is_03(context: ServerCallContext) -> bool:
-    headers = cast("Mapping[str, str]", context.state.get("headers", {}))
-    version = headers.get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3
-    return is_legacy_version(version)

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import structlog
+from a2a.server.agent_execution import AgentExecutor
+from a2a.types.a2a_pb2 import AgentCard
 
 from a2a_gcs.claims import ClaimTable
 from a2a_gcs.clock import boottime
@@ -24,12 +26,15 @@ from a2a_gcs.host.agent_card import build_card
 from a2a_gcs.host.bounds import within_bounds
 from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.drain import Drain
+from a2a_gcs.host.push.deliveries import Deliveries, Pushing
+from a2a_gcs.host.push.sender import Sender
+from a2a_gcs.host.readiness import Readiness
 from a2a_gcs.host.roots import RootedHandler, Roots, refuse_other_roots
 from a2a_gcs.host.sdk_faults import push_configs, required_extensions
-from a2a_gcs.host.settings import Settings
-from a2a_gcs.host.stack import HostedAgent, Shared
+from a2a_gcs.host.settings import AgentSettings, Settings, listed
+from a2a_gcs.host.stack import HostedAgent, Shared, below
 from a2a_gcs.layout import heartbeat_key
-from a2a_gcs.ledger.heartbeat import Heartbeat
+from a2a_gcs.ledger.heartbeat import Heartbeat, Liveness
 from a2a_gcs.ledger.sweep import Sweep
 from a2a_gcs.objectstore import ObjectStore, open_store
 from a2a_gcs.tasks.store import BucketTaskStore
@@ -85,7 +90,8 @@ class Services:
             raise
         self.admission = Admission(most=settings.max_running_tasks, most_per_owner=settings.max_running_tasks_per_owner)
         warm = WarmDirs(settings.warm_workspace_bytes)
-        shared = Shared(settings, self.store, self.table, self.workdirs, warm, self.admission)
+        self.deliveries = self._deliveries()
+        shared = Shared(settings, self.store, self.table, self.workdirs, warm, self.admission, self.deliveries)
         self.roots = Roots(shared, authenticated=self._authenticated)
         self.handlers = {agent.name: RootedHandler(self.roots, agent) for agent in self.agents}
         self.watch = Watch(self._watched, every=min(1.0, settings.lease_seconds / 10))
@@ -93,6 +99,7 @@ class Services:
             self.store, self.roots.settler_of, host=self.host_id, every=SWEEP_EVERY_LEASES * settings.lease_seconds
         )
         self.drain = Drain(self.admission, self.table, self._surrender_unstarted)
+        self.readiness = Readiness(self._reach_bucket)
         self._background: list[asyncio.Task[None]] = []
 
     def _command_options(self) -> CommandOptions:
@@ -105,6 +112,20 @@ class Services:
             home=settings.command_home,
             max_output=settings.command_max_output,
             grace=settings.command_grace_seconds,
+        )
+
+    def _deliveries(self) -> Deliveries:
+        settings, bucket = self.settings, self.store
+        sender = Sender(listed(settings.push_allowed_hosts), timeout=settings.push_timeout_seconds)
+        return Deliveries(
+            bucket,
+            lambda root: Pushing(bucket, below(bucket, root), root),
+            lambda root: self.roots.settler_of(root),  # noqa: PLW0108 - roots come after this
+            Liveness(bucket, self.table),
+            sender,
+            host=self.host_id,
+            retry_for=settings.push_retry_seconds,
+            every=SWEEP_EVERY_LEASES * settings.lease_seconds,
         )
 
     def _agents_may_run_until(self) -> float:
@@ -126,6 +147,8 @@ class Services:
             asyncio.create_task(self.watch.run(), name="watch"),
             asyncio.create_task(self.sweep.run(), name="sweep"),
         ]
+        if self.settings.push_notifications:
+            self._background.append(asyncio.create_task(self.deliveries.run(), name="push"))
         log.info("host.started", host_id=self.host_id, store=self.settings.store)
 
     async def _why(self, error: StoreError) -> str:
@@ -142,6 +165,7 @@ class Services:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self.deliveries.aclose()
         with contextlib.suppress(TimeoutError):  # the bucket does not answer; SIGKILL is near (FACTS 2)
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self.roots.aclose()
@@ -150,7 +174,7 @@ class Services:
         if self._given is None:
             await self.store.close()
 
-    async def reach_bucket(self) -> None:
+    async def _reach_bucket(self) -> None:
         """One read, to see that the bucket answers. Raises StoreError."""
         try:
             await self.store.head(heartbeat_key(self.host_id))
@@ -181,12 +205,16 @@ def hosted_agents(settings: Settings, command: CommandOptions) -> list[HostedAge
     if not settings.agents:
         only = settings.one_agent()
         executor = load_agent(only.agent, command)
-        return [HostedAgent("", "", executor, only, build_card(executor, only, origin(settings)))]
+        return [HostedAgent("", "", executor, only, _card(executor, only, settings))]
     hosted = []
     for each in settings.agents:
         executor, path = load_agent(each.agent, command), each.path or f"/{each.name}"
-        hosted.append(HostedAgent(each.name, path, executor, each, build_card(executor, each, origin(settings) + path)))
+        hosted.append(HostedAgent(each.name, path, executor, each, _card(executor, each, settings, path)))
     return hosted
+
+
+def _card(executor: AgentExecutor, agent: AgentSettings, settings: Settings, path: str = "") -> AgentCard:
+    return build_card(executor, agent, origin(settings) + path, push=settings.push_notifications)
 
 
 def checked(handler: RootedHandler, agent: HostedAgent, settings: Settings) -> CheckedHandler:

@@ -254,6 +254,22 @@ class Settings(BaseSettings):
         ),
     ] = 256 * 1024**2
     console: Annotated[bool, Field(description="Serve the console, for browsers, at /console.")] = True
+    push_notifications: Annotated[
+        bool, Field(description="Offer push notifications, and send them: the host then makes requests to others.")
+    ] = True
+    push_allowed_hosts: Annotated[
+        str | None,
+        Field(
+            description="Hosts that notifications may go to though they are not public or not https: names, addresses "
+            "or patterns such as *.corp.example, each alone or with :port, separated by commas; default: none."
+        ),
+    ] = None
+    push_retry_seconds: Annotated[
+        float, Field(ge=0, description="How long a notification that fails is tried again before it is given up.")
+    ] = 3600.0
+    push_timeout_seconds: Annotated[
+        float, Field(gt=0, description="Longest that a receiver of notifications may take to answer.")
+    ] = 10.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"
@@ -262,7 +278,7 @@ class Settings(BaseSettings):
     def _agents_apart(self) -> Self:
         for what, values in (
             ("name", [a.name for a in self.agents]),
-            ("path", [a.path or a.name for a in self.agents]),
+            ("path", [a.path or f"/{a.name}" for a in self.agents]),
         ):
             if len(set(values)) < len(values):
                 raise ValueError(f"two agents have the same {what}: {', '.join(sorted(values))}")
@@ -305,8 +321,6 @@ class Settings(BaseSettings):
             raise ValueError("grpc_only serves gRPC on the port itself; leave grpc_port out, or serve HTTP as well")
         if self.advertise_grpc and not self.serves_grpc:
             raise ValueError("advertise_grpc lists what is not served; set grpc_port or grpc_only")
-        if self.serves_grpc and self.agents:
-            raise ValueError("gRPC has no paths to tell several agents apart; serve each from a host of its own")
         return self
 
     @property

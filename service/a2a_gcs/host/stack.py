@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from a2a.server.agent_execution import AgentExecutor
 from a2a.types.a2a_pb2 import AgentCard
@@ -10,6 +11,8 @@ from a2a.types.a2a_pb2 import AgentCard
 from a2a_gcs.claims import ClaimTable
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.admission import Admission
+from a2a_gcs.host.push.config_store import BucketPushConfigStore
+from a2a_gcs.host.push.deliveries import Deliveries
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.host.settings import AgentSettings, Settings
 from a2a_gcs.journal import Journal
@@ -18,6 +21,7 @@ from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore, PrefixStore
 from a2a_gcs.task_records import TaskRecords
+from a2a_gcs.tasks.push_configs import PushConfigs
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream
 from a2a_gcs.workspaces.ignore import CREDENTIALS
@@ -57,19 +61,22 @@ class Shared:
     workdirs: WorkDirs
     warm: WarmDirs
     admission: Admission
+    deliveries: Deliveries
 
-    def below(self, root: str) -> ObjectStore:
-        """The store below a root. It is not closed by itself."""
-        return PrefixStore(self.bucket, root) if root else self.bucket
+
+def below(bucket: ObjectStore, root: str) -> ObjectStore:
+    """The store below a root. It is not closed by itself."""
+    return PrefixStore(bucket, root) if root else bucket
 
 
 class Ground:
     """What every stack stands on, and all that settling the tasks of a root needs."""
 
     def __init__(self, shared: Shared, root: str) -> None:
-        self.store = shared.below(root)
+        self.store = below(shared.bucket, root)
         self.table = ClaimTable(shared.table.host, root=root, numbers=shared.table.numbers) if root else shared.table
-        self.records = TaskRecords(self.store)
+        push = shared.settings.push_notifications
+        self.records = TaskRecords(self.store, partial(shared.deliveries.announce, root) if push else None)
         self.journal = Journal(self.store)
         self.settler = Settler(self.records, self.journal, Liveness(shared.bucket, shared.table), self.table)
 
@@ -122,6 +129,17 @@ class Stack:
             on_lost=settings.on_lost_workspace,
         )
         self.snapshots = snapshots
+        root = ground.table.root
+        configs = PushConfigs(ground.store, ground.records, shared.bucket, root=root, table=ground.table)
+        look_at = partial(shared.deliveries.look_at, root)
         self.handler = RequestHandler(
-            executor, self.tasks, self.stream, ledger, ground.table, agent.card, shared.admission
+            executor,
+            self.tasks,
+            self.stream,
+            ledger,
+            ground.table,
+            agent.card,
+            shared.admission,
+            push_configs=BucketPushConfigStore(configs, ground.records, ground.table, look_at),
+            check_push_url=shared.deliveries.sender.check,
         )

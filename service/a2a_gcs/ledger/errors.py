@@ -18,15 +18,20 @@ class ContextBusy(Refused):
         active: The task that blocks.
         state: Its state, such as `TASK_STATE_WORKING`; `TASK_STATE_SUBMITTED` while it has no task.json.
         waits: It waits for an answer instead of running.
+        begun: It has a task.json; before, nobody can look at it or cancel it, and it may end without one.
     """
 
-    def __init__(self, active: TaskRef, state: str, *, waits: bool) -> None:
-        todo = "answer or cancel that task" if waits else "wait until it is done, or cancel it"
-        doing = "waits for an answer" if waits else "is running"
+    def __init__(self, active: TaskRef, state: str, *, waits: bool, begun: bool = True) -> None:
+        doing, todo = "is running", "wait until it is done, or cancel it"
+        if waits:
+            doing, todo = "waits for an answer", "answer or cancel that task"
+        elif not begun:
+            doing, todo = "is starting, and cannot be read or canceled yet", "wait a moment"
         super().__init__(f"task {active.task_id} of context {active.context_id} {doing}: {todo}, then send again")
         self.active = active
         self.state = state
         self.waits = waits
+        self.begun = begun
 
 
 class TaskMissing(Refused):

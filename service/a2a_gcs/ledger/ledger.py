@@ -102,9 +102,8 @@ class Ledger:
                 return claim
             while boottime() < give_up_at:
                 seen = await ledger.load()
-                before = seen_before(seen.value, message)
-                if before is not None and await self._exists(before):
-                    raise Repeated(before)  # only once its task is there to answer with (rule *idem*)
+                if (before := await self._before(seen.value, message)) is not None:
+                    raise Repeated(before)
                 free = await self._free(seen.value)
                 if free is None:
                     continue
@@ -134,6 +133,21 @@ class Ledger:
         if attempt.start_from:
             ref = TaskRef(attempt.ref.context_id, attempt.start_from)
             attempt.start = ref, await start_of(self._store, self._records, ref)
+
+    async def started_by(self, message: Message) -> TaskRef | None:
+        """The task that the same message has started in the context that it names; one class B request, if it may have.
+
+        Raises:
+            InvalidId, StoreError: The context cannot be read.
+        """
+        if not message.context_id or message.task_id:
+            return None
+        return await self._before((await self._ledger(message.context_id).load()).value, message)
+
+    async def _before(self, record: ContextRecord, message: Message) -> TaskRef | None:
+        """The task of the same message, only once it is there to answer with (rule *idem*)."""
+        before = seen_before(record, message)
+        return before if before is not None and await self._exists(before) else None
 
     async def _exists(self, ref: TaskRef) -> bool:
         try:
@@ -165,7 +179,7 @@ class Ledger:
         if isinstance(now, Waits):
             raise ContextBusy(ref, now.state, waits=True)
         if not await self._settler.is_dead(now.owner):
-            raise ContextBusy(ref, now.state, waits=False)
+            raise ContextBusy(ref, now.state, waits=False, begun=active is not None)
         if active is not None:  # a dead host's task.json that nobody can read is never overwritten
             raise ActiveTaskUnreadable(active.key, ref)
         if (await self._ledger(record.context_id).load()).value == record:  # rule recheck
@@ -292,6 +306,7 @@ class Ledger:
             journal=0,
             was=state_name(record.task),
             patience=0,
+            notice=0,
         )
         try:
             written = await self._records.write(record, task, meta)

@@ -72,6 +72,20 @@ class Settler:
         elif await self._records.claimed_by(ref, owner):
             await self.tombstone(ref, owner)
 
+    async def found(self, ref: TaskRef) -> TaskRecord | None:
+        """A task that somebody came upon, as it stands once a dead owner's turn has been ended; None if there is none.
+
+        Also of a claim that never got as far as a task.json. Raises CorruptRecord and StoreError.
+        """
+        record = await self._records.load(ref)
+        if record is not None:
+            return await self.settled(record)
+        owner = await self._records.claimant(ref)
+        if owner is None or not await self._liveness.is_dead(owner):
+            return None
+        await self.bury(ref, owner)  # which looks at record and ledger again (rule *recheck*)
+        return await self._records.load(ref)
+
     async def is_dead(self, owner: str) -> bool:
         return await self._liveness.is_dead(owner)
 
@@ -93,7 +107,9 @@ class Settler:
         task.status.CopyFrom(TaskStatus(state=TaskState.TASK_STATE_FAILED, message=message))
         stamp(task, utcnow())
         # The dead host may have replaced the archive that its record pins, so nothing resumes from that pin.
-        meta = record.meta.with_(open=False, seq=record.meta.foreign_seq(), pin=None)
+        # It may also have died between a push configuration and the first task.json that says so.
+        seq = record.meta.foreign_seq()
+        meta = record.meta.with_(open=False, seq=seq, pin=None, push=True, notice=seq)
         written = await self._records.write(record, task, meta)
         log.warning(
             "settle.failed", task_id=record.ref.task_id, context_id=record.ref.context_id, owner=record.meta.owner

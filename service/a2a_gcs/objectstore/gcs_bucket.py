@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 
+import structlog
 from google.api_core.exceptions import Forbidden, GoogleAPIError, NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import storage
 
 from a2a_gcs.errors import PermissionDenied, StoreError
+from a2a_gcs.objectstore.gcs_reach import why_unreachable
+
+_log = structlog.get_logger("a2a_gcs.objectstore")
 
 _TIMEOUT_SECONDS = 5.0
 _BUCKET = re.compile(r"gs://([^/]+)")
@@ -28,8 +32,8 @@ def diagnose(uri: str, error: StoreError) -> str:
         return str(error)
     bucket = match[1]
     try:
-        client = _client()
-        client.bucket(bucket).reload(timeout=_TIMEOUT_SECONDS, retry=None)
+        storage_client = client()
+        storage_client.bucket(bucket).reload(timeout=_TIMEOUT_SECONDS, retry=None)
     except NotFound:
         return f"there is no bucket {bucket}; create it with: gcloud storage buckets create gs://{bucket}"
     except Forbidden:
@@ -38,7 +42,8 @@ def diagnose(uri: str, error: StoreError) -> str:
             f"grant the service account roles/storage.objectUser on it: {error}"
         )
     except (GoogleAPIError, GoogleAuthError, OSError) as e:
-        return f"bucket {bucket} cannot be reached: {e}"
+        _log.debug("bucket.unreachable", bucket=bucket, error=repr(e))
+        return f"bucket {bucket} cannot be reached: {why_unreachable(e, within=_TIMEOUT_SECONDS)}"
     if isinstance(error, PermissionDenied):
         return (
             f"bucket {bucket} exists, but its objects may not be written; "
@@ -47,7 +52,8 @@ def diagnose(uri: str, error: StoreError) -> str:
     return f"bucket {bucket} exists, but it could not be used: {error}"
 
 
-def _client() -> storage.Client:
+def client() -> storage.Client:
+    """A client with the credentials of this machine; none for an emulator. Raises GoogleAuthError."""
     if os.environ.get("STORAGE_EMULATOR_HOST"):
         return storage.Client(project="emulator", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
     return storage.Client()

@@ -50,5 +50,12 @@ def open_store(
     raise ConfigError(f"a store is {ACCEPTED}, not {where!r}")
 
 
+def bucket_of(where: str) -> tuple[str, str]:
+    """Bucket and prefix of a `gs://` store. Raises ConfigError for any other."""
+    if match := _GS.fullmatch(where):
+        return match["bucket"], (match["prefix"] or "").strip("/")
+    raise ConfigError(f"the store {where!r} is no bucket; name one as gs://bucket[/prefix]")
+
+
 def _stack(adapter: ObjectStore, stats: StoreStats | None, budget: float) -> ObjectStore:
     return RetryingStore(InstrumentedStore(adapter, stats) if stats is not None else adapter, budget=budget)

@@ -202,7 +202,8 @@ class BucketTaskStore(VersionedTaskStore):
             try:
                 if claim is not None:
                     return await self._cancel_own(claim)
-                canceled = record.meta.with_(open=False, seq=record.meta.foreign_seq())
+                seq = record.meta.foreign_seq()
+                canceled = record.meta.with_(open=False, seq=seq, notice=seq)
                 return await self._records.write(record, _canceled(record), canceled)
             except Conflict:
                 continue

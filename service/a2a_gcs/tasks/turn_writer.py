@@ -23,6 +23,7 @@ from a2a_gcs.errors import Conflict, StoreError
 from a2a_gcs.journal import Journal, Journaled, Update, fold
 from a2a_gcs.layout import task_key
 from a2a_gcs.records import TURN_STRIDE, TaskMeta
+from a2a_gcs.task_json import INTERRUPTED
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 
 log = structlog.get_logger(__name__)
@@ -190,7 +191,8 @@ class TurnWriter:
         """Writes the first task.json, with all that the task holds by now: nothing of that needs the journal."""
         held = len(self._pending)
         if self.claim.held:
-            await self._write(self._latest_copy(), self._meta(self._seq))
+            waits = self._latest.status.state in INTERRUPTED
+            await self._write(self._latest_copy(), self._meta(self._seq, notice=waits))
             self._drop(held)
 
     def _drop(self, events: int) -> None:
@@ -266,7 +268,8 @@ class TurnWriter:
                 if self.claim.record.version:  # a task.json that is created holds everything
                     await self._flush()
                 held = len(self._pending)
-                await self._write(task, self._meta(self._seq + 1, ends=ends))
+                waits = task.status.state in INTERRUPTED and task.status != self._latest.status
+                await self._write(task, self._meta(self._seq + 1, ends=ends, notice=ends or waits))
                 self._drop(held)
             except Conflict:
                 raise
@@ -301,7 +304,7 @@ class TurnWriter:
                 if (stored.meta.seq, stored.meta.open, stored.task) != (meta.seq, meta.open, task):
                     if stored.terminal or not stored.meta.open:  # settling and canceling leave owner and turn
                         raise
-                    meta = meta.with_(seq=max(meta.seq, stored.meta.seq + 1))  # two tasks never have one version
+                    meta = _over(stored.meta, meta)
                     continue
             self._written_at, self._written_bytes = boottime(), task.ByteSize()
             return
@@ -315,7 +318,7 @@ class TurnWriter:
         owner = str(self.claim.owner)
         return stored if stored and (stored.meta.owner, stored.meta.turn) == (owner, self.claim.turn) else None
 
-    def _meta(self, seq: int, *, ends: bool = False) -> TaskMeta:
+    def _meta(self, seq: int, *, ends: bool = False, notice: bool = False) -> TaskMeta:
         known = self.claim.record.meta
         return known.with_(
             owner=str(self.claim.owner),
@@ -325,6 +328,7 @@ class TurnWriter:
             journal=self._batch,
             pin=(self.claim.pin or known.pin) if ends else known.pin,
             patience=self.claim.patience if ends else 0,
+            notice=seq if notice else 0,
         )
 
     def _latest_copy(self) -> Task:
@@ -342,3 +346,12 @@ class TurnWriter:
             self._flusher.cancel()
             with contextlib.suppress(asyncio.CancelledError, StoreError):
                 await self._flusher
+
+
+def _over(stored: TaskMeta, meta: TaskMeta) -> TaskMeta:
+    """What is written over a record of the same turn that was not the one expected.
+
+    Two tasks never have one version; and somebody may have marked the task as one that has push configurations.
+    """
+    seq = max(meta.seq, stored.seq + 1)
+    return meta.with_(seq=seq, notice=seq if meta.notice else 0, push=meta.push or stored.push)

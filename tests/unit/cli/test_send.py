@@ -7,7 +7,7 @@ import socket
 
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
 TASK = re.compile(r"task (\S+)  context (\S+)  ([a-z-]+)")
@@ -74,13 +74,14 @@ def test_json_prints_each_event_as_one_line(run, agent_url):
     assert summary(result)[2] == "completed"
 
 
-@pytest.mark.parametrize("state", ["TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED"])
+@pytest.mark.parametrize("state", ["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED"])
 def test_a_busy_context_names_the_task_and_what_to_do(run, agent_url, state):
-    """The refusal of a second task: the server's words, and the commands that cancel and, if it waits, answer it."""
+    """The refusal of a second task: the server's words, and the commands that cancel it, if it can be, or answer it."""
     result = run("send", f"busy {state}", "--url", agent_url)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "error: the context works on another task (CONTEXT_BUSY)\n" in result.stderr
-    assert f"to cancel it: a2a-gcs cancel --url {agent_url} t-1" in result.stderr
+    cancel = f"to cancel it: a2a-gcs cancel --url {agent_url} t-1"
+    assert (cancel in result.stderr) == (state != "TASK_STATE_SUBMITTED")
     answer = f"to answer it: a2a-gcs send --url {agent_url} --task t-1 'your answer'"
     assert (answer in result.stderr) == (state == "TASK_STATE_INPUT_REQUIRED")
 
@@ -120,6 +121,46 @@ def test_what_is_no_agent_is_said_to_be_none(run, serving):
         assert with_token.exit_code == 1
         assert with_token.stderr.startswith(f"error: {url} is no A2A host: ")
         assert "404" in with_token.stderr
+
+
+@pytest.fixture
+def hostile(serving):
+    """Two servers: one whose card says that its agent is at the other, which writes down all that it is sent."""
+    heard = []
+
+    async def hear(request):
+        heard.append((request.headers.get("authorization"), await request.body()))
+        return PlainTextResponse("thanks", status_code=500)
+
+    with serving(lambda _url: Starlette(routes=[Route("/{path:path}", hear, methods=["GET", "POST"])])) as there:
+        interface = {"url": f"{there}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        card = {"name": "trap", "description": "d", "version": "1", "supportedInterfaces": [interface]}
+
+        async def answer(_request):
+            return JSONResponse(card)
+
+        with serving(lambda _url: Starlette(routes=[Route("/.well-known/agent-card.json", answer)])) as here:
+            yield here, there, heard
+
+
+@pytest.mark.parametrize("arguments", [["send", "hi"], ["cancel", "t1"]])
+def test_a_token_goes_to_no_other_origin_than_it_was_sent_to(run, hostile, arguments):
+    """Whatever the card says: nothing is sent there, and the error names both and what to do; the option allows it."""
+    here, there, heard = hostile
+    refused = run(*arguments, "--url", here, "--token", "secret")
+    assert (refused.exit_code, heard) == (1, [])
+    assert f"the card at {here} says that the agent is at {there}, which is another origin" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    run(*arguments, "--url", here, "--token", "secret", "--allow-other-origin")
+    assert [token for token, _ in heard] == ["Bearer secret"]
+    run(*arguments, "--url", here)
+    assert [token for token, _ in heard] == ["Bearer secret", None]
+
+
+def test_localhost_is_this_machine_by_any_name(run, agent_url):
+    """The card names 127.0.0.1, the user localhost: the token goes there."""
+    result = run("send", "hello", "--url", agent_url.replace("127.0.0.1", "localhost"), "--token", "secret")
+    assert result.exit_code == 0
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "nonsense", "ftp://127.0.0.1", "http://[::1"])

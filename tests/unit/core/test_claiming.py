@@ -61,10 +61,14 @@ async def test_contexts_do_not_meet(bucket):
 
 
 @pytest.mark.parametrize(
-    ("prepare", "state", "waits"),
-    [("claim", "SUBMITTED", False), ("start", "WORKING", False), ("park", "INPUT_REQUIRED", True)],
+    ("prepare", "state", "advice"),
+    [
+        ("claim", "SUBMITTED", "cannot be read or canceled yet: wait a moment, then send again"),
+        ("start", "WORKING", "is running: wait until it is done, or cancel it, then send again"),
+        ("park", "INPUT_REQUIRED", "waits for an answer: answer or cancel that task, then send again"),
+    ],
 )
-async def test_a_refusal_names_the_task_that_blocks(bucket, prepare, state, waits):
+async def test_a_refusal_names_the_task_that_blocks(bucket, prepare, state, advice):
     """CONTEXT_BUSY is -32004 with a flat map of strings, a message that says what to do, and no object written."""
     a, b = await bucket.host("a"), await bucket.host("b")
     claim = await (a.claim() if prepare == "claim" else a.start())
@@ -80,7 +84,7 @@ async def test_a_refusal_names_the_task_that_blocks(bucket, prepare, state, wait
         "activeTaskId": claim.ref.task_id,
         "state": f"TASK_STATE_{state}",
     }
-    assert ("answer or cancel" if waits else "wait until it is done") in error.message
+    assert error.message.endswith(advice)
     assert claim.ref.task_id in error.message
     assert await bucket.keys() == before
     assert b.table.snapshot() == (1, {})

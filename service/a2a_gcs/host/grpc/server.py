@@ -8,13 +8,12 @@ import grpc
 import structlog
 from a2a.auth.user import User
 from a2a.compat.v0_3 import a2a_v0_3_pb2, a2a_v0_3_pb2_grpc
-from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import a2a_pb2, a2a_pb2_grpc
-from a2a.types.a2a_pb2 import AgentCard
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from a2a_gcs.errors import ConfigError
+from a2a_gcs.host.grpc.agents import ServedAgent, by_agent
 from a2a_gcs.host.grpc.servicers import CallContexts, Context, Service03, Service10
 
 log = structlog.get_logger(__name__)
@@ -22,16 +21,15 @@ log = structlog.get_logger(__name__)
 GRACE_SECONDS = 0.5
 """How long RPCs may go on after the drain, which has ended their work; SIGKILL comes after 10 s (FACTS 2)."""
 
-SERVICES = tuple(d.services_by_name["A2AService"].full_name for d in (a2a_pb2.DESCRIPTOR, a2a_v0_3_pb2.DESCRIPTOR))
-"""1.0 and 0.3."""
+V10, V03 = (d.services_by_name["A2AService"] for d in (a2a_pb2.DESCRIPTOR, a2a_v0_3_pb2.DESCRIPTOR))
+SERVICES = (V10.full_name, V03.full_name)
 
 
 class GrpcServer:
-    """Serves a request handler. To be used in one event loop, once.
+    """Serves agents. To be used in one event loop, once.
 
     Args:
-        handler: Answers, as it does over HTTP.
-        card: The agent card, which 0.3 asks for over gRPC.
+        agents: What is served; one with an empty path, or several of which each has its own.
         host: Address to listen on.
         port: 0 picks a free one.
         max_request_bytes: Larger messages are refused with RESOURCE_EXHAUSTED.
@@ -41,8 +39,7 @@ class GrpcServer:
 
     def __init__(
         self,
-        handler: RequestHandler,
-        card: AgentCard,
+        agents: Sequence[ServedAgent],
         *,
         host: str,
         port: int,
@@ -50,8 +47,7 @@ class GrpcServer:
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         user: Callable[[Context], User] | None = None,
     ) -> None:
-        self._handler = handler
-        self._card = card
+        self._agents = agents
         self._host = host
         self._port = port
         self._interceptors = interceptors
@@ -68,8 +64,10 @@ class GrpcServer:
         """Listens, and returns the port. Raises ConfigError where that cannot be had."""
         server = grpc.aio.server(interceptors=self._interceptors, options=self._options)
         contexts = CallContexts(self._user)
-        a2a_pb2_grpc.add_A2AServiceServicer_to_server(Service10(self._handler, contexts), server)  # type: ignore[no-untyped-call]
-        a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(Service03(self._handler, contexts, self._card), server)  # type: ignore[no-untyped-call]
+        new = by_agent(V10, {a.path: Service10(a.handler, contexts) for a in self._agents})
+        old = by_agent(V03, {a.path: Service03(a.handler, contexts, a.card) for a in self._agents})
+        a2a_pb2_grpc.add_A2AServiceServicer_to_server(new, server)  # type: ignore[no-untyped-call]
+        a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(old, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection([*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
         name = f"[{self._host}]" if ":" in self._host else self._host

@@ -1,0 +1,101 @@
+"""`a2a-gcs migrate --from`: what it reads, where it writes, and what it tells."""
+
+import json
+from typing import NamedTuple
+
+import typer
+
+from a2a_gcs.cli.errors import FAILED
+from a2a_gcs.cli.moving import bar, expect_no_hosts
+from a2a_gcs.errors import ConfigError
+from a2a_gcs.host.logging import configure_logging
+from a2a_gcs.migration.location import open_source
+from a2a_gcs.migration.migration import Migration
+from a2a_gcs.migration.report import Report
+from a2a_gcs.objectstore import open_store
+
+_MOST_SHOWN = 50
+
+
+class Wanted(NamedTuple):
+    """Which tasks, and where to."""
+
+    source: str
+    table: str
+    root: str
+    owner: str | None
+    by_owner: bool
+
+
+async def migrate_from(wanted: Wanted, store: str, *, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Ends with status 1 if something could not be moved.
+
+    Raises:
+        ConfigError: Source or store are none.
+        A2AGcsError: Source or store failed, or hosts run.
+    """
+    if store == "memory":
+        raise ConfigError("a store in memory is its host's alone; name another one with --store")
+    configure_logging("warning")
+    source = open_source(wanted.source, table=wanted.table)
+    try:
+        async with open_store(store) as bucket:
+            if not force:
+                await expect_no_hosts(bucket)
+            with bar() as (step, expect):
+                migration = Migration(source, bucket, wanted.root, wanted.owner, wanted.by_owner, step)
+                plans = await migration.plan()
+                expect(migration.report.tasks)
+                report = await migration.run(plans, dry=dry_run)
+    finally:
+        await source.close()
+    typer.echo(
+        _as_json(report, source.name, wanted.root, dry_run=dry_run) if as_json else _told(report, dry_run=dry_run)
+    )
+    if not as_json:
+        _tell_problems(report)
+    if report.problems:
+        raise typer.Exit(FAILED)
+
+
+def _as_json(report: Report, source: str, root: str, *, dry_run: bool) -> str:
+    counts = {
+        "from": source,
+        "root": root,
+        "contexts": report.contexts,
+        "tasks": report.tasks,
+        "moved": report.moved,
+        "alreadyThere": report.present,
+        "failed": report.failed,
+        "mintedContexts": report.minted,
+        "workspaces": report.workspaces,
+        "bytes": report.size,
+        "problems": [{"what": problem.what, "why": problem.why} for problem in report.problems],
+        "dryRun": dry_run,
+    }
+    return json.dumps(counts)
+
+
+def _told(report: Report, *, dry_run: bool) -> str:
+    if not report.tasks:
+        return "there are no tasks to move"
+    would = "would move" if dry_run else "moved"
+    moved = (
+        f"{would} {report.moved:,} of {report.tasks:,} tasks in {report.contexts:,} contexts, "
+        f"with {report.workspaces:,} workspaces ({report.size:,} bytes)"
+    )
+    parts = [moved]
+    if report.present:
+        parts.append(f"{report.present:,} tasks are there already")
+    if report.failed:
+        parts.append(f"{report.failed:,} of the tasks {'become' if dry_run else 'became'} failed, as nothing runs them")
+    if report.minted:
+        parts.append(f"{report.minted:,} tasks without a context get one of their own")
+    return "; ".join(parts)
+
+
+def _tell_problems(report: Report) -> None:
+    for problem in report.problems[:_MOST_SHOWN]:
+        typer.echo(f"not moved: {problem.what}: {problem.why}", err=True)
+    if (more := len(report.problems) - _MOST_SHOWN) > 0:
+        typer.echo(f"... and {more:,} more; --json has all of them", err=True)

@@ -1,0 +1,1 @@
+"""Brings tasks that another server has kept into this layout; the source is only read."""

@@ -1,0 +1,80 @@
+"""infra/terraform parses, is documented, and says what a2a-gcs needs of Google Cloud."""
+
+from __future__ import annotations
+
+import re
+
+from tests.infra.terraform_module import TERRAFORM, blocks, parsed, resource, text_of_module, variables
+
+LEAST_OF_THE_BUCKET = {"roles/storage.objectUser", "roles/storage.legacyBucketReader"}
+
+
+def test_every_variable_tells_its_type_and_what_it_is_for():
+    assert len(variables()) > 20
+    lacking = [name for name, body in variables().items() if not (body.get("type") and body.get("description"))]
+    assert lacking == []
+
+
+def test_variables_are_all_used_and_all_declared():
+    used = set(re.findall(r"\bvar\.(\w+)", text_of_module()))
+    assert used == variables().keys()
+
+
+def test_every_reference_is_to_a_resource_that_exists():
+    there = {
+        (type_, name)
+        for kind in ("resource", "data")
+        for block in blocks(kind)
+        for type_, names in block.items()
+        for name in names
+    }
+    used = set(re.findall(r"\b(google_\w+)\.(\w+)", text_of_module()))
+    assert used - there == set()
+    assert len(there) > 15
+
+
+def test_the_example_gives_each_required_variable_and_no_unknown_one():
+    given = parsed()["terraform.tfvars.example"]
+    shown = re.findall(r"^# (\w+) +=", (TERRAFORM / "terraform.tfvars.example").read_text(), flags=re.MULTILINE)
+    required = {name for name, body in variables().items() if "default" not in body}
+    assert required == {"project", "region", "bucket", "image"}
+    assert required <= given.keys()
+    assert {*given, *shown} <= variables().keys()
+
+
+def test_outputs_say_what_they_are():
+    outputs = {name: body for block in blocks("output") for name, body in block.items()}
+    assert {"url", "grpc_target", "store", "service_account", "gc_job"} == outputs.keys()
+    assert all(body["description"] for body in outputs.values())
+
+
+def test_nobody_can_make_the_bucket_public_and_only_leftovers_are_deleted_by_age():
+    bucket = resource("google_storage_bucket", "store")
+    assert bucket["uniform_bucket_level_access"] is True
+    assert bucket["public_access_prevention"] == "enforced"
+    assert bucket["force_destroy"] is False
+    assert bucket["soft_delete_policy"] == [{"retention_duration_seconds": "${var.soft_delete_days * 86400}"}]
+    deletions = [rule["condition"] for rule in bucket["lifecycle_rule"] if rule["action"] == [{"type": "Delete"}]]
+    assert [[condition["matches_suffix"] for condition in found] for found in deletions] == [[[".events.json"]]]
+
+
+def test_the_service_account_has_the_least_that_works():
+    granted = {
+        body["role"]
+        for block in blocks("resource")
+        for body in block.get("google_storage_bucket_iam_member", {}).values()
+    }
+    assert granted == LEAST_OF_THE_BUCKET
+    types = {type_ for block in blocks("resource") for type_ in block}
+    assert not [type_ for type_ in types if re.match(r"google_project_iam_(member|binding|policy)", type_)]
+    sign = resource("google_project_iam_custom_role", "sign")
+    assert sign["permissions"] == ["iam.serviceAccounts.signBlob"]
+    assert sign["count"] == "${var.signed_urls ? 1 : 0}"
+
+
+def test_gc_runs_in_a_job_that_its_own_account_starts():
+    (template,) = resource("google_cloud_run_v2_job", "gc")["template"][0]["template"]
+    assert template["containers"][0]["args"] == '${concat(["gc", "--store", local.store, "--all-roots"], var.gc_args)}'
+    target = resource("google_cloud_scheduler_job", "gc")["http_target"][0]
+    assert target["uri"].endswith("${google_cloud_run_v2_job.gc[0].id}:run")
+    assert "scheduler" in target["oauth_token"][0]["service_account_email"]

@@ -1,4 +1,4 @@
-"""Headless Chromium, one for all tests, and hosts to look at. `make browser-tools` brings what is missing."""
+"""Headless Chromium, one for a module, and hosts to look at. `make browser-tools` brings what is missing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chromium():
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def axe():
     """The source of axe-core."""
     if not AXE.exists():
@@ -39,7 +39,7 @@ def axe():
     return AXE.read_text()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser():
     playwright = pytest.importorskip("playwright.async_api", reason="Playwright is not installed")
     if chromium() is None:
@@ -50,7 +50,7 @@ async def browser():
         await started.close()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="module")
 async def visit(browser):
     """Opens a fresh browser profile, with a page; what it complains about fails the test."""
     opened, complaints = [], []
@@ -71,20 +71,20 @@ async def visit(browser):
     assert not complaints
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def host():
     """A host whose agent is `scene.Showing`, without authentication."""
     with serve_in_thread(MemoryStore(), agent="tests.browser.scene:showing") as serving:
         yield serving
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(host):
     """Task ids by name, of contexts in all states."""
     return await furnish(host.url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_host():
     """A host that asks for tokens."""
     tokens = ",".join(f"{name}:{token}" for name, token in TOKENS.items())

@@ -15,7 +15,7 @@ playwright = pytest.importorskip("playwright.async_api", reason="Playwright is n
 expect = playwright.expect
 expect.set_options(timeout=15_000)
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def send(page, text, context=None):

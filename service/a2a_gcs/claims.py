@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 from a2a.server.events.event_queue import Event
 
+from a2a_gcs import telemetry
 from a2a_gcs.cas import Versioned
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import Unavailable
 from a2a_gcs.layout import TaskRef, heartbeat_key
 from a2a_gcs.objectstore.port import ObjectInfo
-from a2a_gcs.records import ContextRecord, Owner, Pin, TaskMeta
+from a2a_gcs.records import Base, ContextRecord, Owner, Pin, TaskMeta
 from a2a_gcs.task_records import TaskRecord
 
 _REMEMBERED_ENDS = 10_000
@@ -91,6 +92,13 @@ class Claim:
     @property
     def held(self) -> bool:
         return self.end is None
+
+    @property
+    def origin(self) -> Base | None:
+        """What to record of where the task started from: in its first turn what this claim does, later what it did."""
+        if self.turn > 1:
+            return self.record.meta.base
+        return Base(self.base_ref.task_id, self.base.crc32c) if self.base and self.base_ref else Base()
 
     def on_stop(self, call: Callable[[], None]) -> None:
         """Calls `call` once the agent has to stop: asked to, or because the claim ended. At once if that has been."""
@@ -205,6 +213,8 @@ class ClaimTable:
         if self._by_task.get(claim.ref.task_id) is claim:
             del self._by_task[claim.ref.task_id]
         self.close(claim.owner)
+        if claim.end is None:
+            telemetry.turns_ended.add(1, {"end": end.value})
         if claim.end is None and end in {End.TERMINAL, End.CANCELED}:
             self._ended[claim.ref.task_id] = claim.record.meta
             if len(self._ended) > _REMEMBERED_ENDS:
@@ -238,6 +248,11 @@ class ClaimTable:
     def all_claims(self) -> list[tuple[ClaimTable, Claim]]:
         """The open claims of the process, of all roots, each with its table."""
         return [(table, claim) for table in self.numbers.tables for claim in table]
+
+    @property
+    def running(self) -> int:
+        """How many claims the process holds, of all roots; may be asked from any thread."""
+        return sum(len(table) for table in list(self.numbers.tables))
 
     def __iter__(self) -> Iterator[Claim]:
         return iter(list(self._by_task.values()))

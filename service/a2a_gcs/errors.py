@@ -86,9 +86,11 @@ class CorruptRecord(A2AGcsError):
     Attributes:
         key: The object that holds it.
         cause: Why it could not be parsed.
+        newer: A later release wrote it, which can read it: nothing is wrong but the version of this host.
     """
 
-    def __init__(self, key: str, cause: BaseException | str) -> None:
+    def __init__(self, key: str, cause: BaseException | str, *, newer: bool = False) -> None:
         super().__init__(f"{key!r} cannot be read: {cause}")
         self.key = key
         self.cause = cause
+        self.newer = newer

@@ -41,6 +41,7 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
 _PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
+_BELOW_CONTEXT = re.compile(r"contexts/([^/]+)/")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
 _PUSH_CONFIG = re.compile(r"contexts/[^/]+/[^/]+/push/([^/]+)\.json")
 _OWED = re.compile(r"contexts/[^/]+/[^/]+/push/owed/(\d+)\.json")
@@ -48,6 +49,10 @@ _PUSH_MARK = re.compile(r"push/(?:(.+)/)?([^/]+)\.json")
 
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
 """First segments of roots, beside `tasks`, `contexts` and `hosts`."""
+
+_FIXED = frozenset({AGENTS, TENANTS, USERS, "tasks", "contexts", "hosts", "parts", "push", "owed", ""}) | frozenset(
+    {"contextId.txt", "context.json", "task.json", "workspace.tar.gz"}
+)
 
 POINTERS_PREFIX = "tasks/"
 CONTEXTS_PREFIX = "contexts/"
@@ -186,6 +191,17 @@ def journal_key(ref: TaskRef, turn: int, batch: int) -> str:
     )
 
 
+def key_pattern(key: str) -> str:
+    """A key, or a prefix of keys, with `*` for each id and number: what traces may say without growing for ever."""
+    return "/".join(_segment_pattern(segment) for segment in key.split("/"))
+
+
+def _segment_pattern(segment: str) -> str:
+    if segment in _FIXED:
+        return segment
+    return next((f"*{end}" for end in (".events.json", ".part", ".json") if segment.endswith(end)), "*")
+
+
 def push_prefix(ref: TaskRef) -> str:
     """What the keys of all that is about a task's push notifications begin with."""
     return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/push/"
@@ -245,6 +261,12 @@ def parse_task(key: str) -> TaskRef | None:
         return None
     context_id, task_id = decode_segment(match[1]), decode_segment(match[2])
     return TaskRef(context_id, task_id) if context_id is not None and task_id is not None else None
+
+
+def context_above(key: str) -> str | None:
+    """The id of the context that a key is below; None for a key that is below none."""
+    match = _BELOW_CONTEXT.match(key)
+    return decode_segment(match[1]) if match else None
 
 
 def parse_context(key: str) -> str | None:

@@ -1,15 +1,19 @@
 """What is stored beside the A2A Task: the JSON records of DESIGN 4 and task.json's metadata; pure.
 
 Every record carries a schema version. Fields that this version does not know
-are kept and written back, so that two releases can share a bucket.
+are kept and written back, so that two releases can share a bucket. The schema
+changes only when an earlier release would misread a record: such a one refuses
+it, and never writes over it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -19,6 +23,8 @@ from a2a_gcs.errors import CorruptRecord
 SCHEMA = 1
 REMEMBERED_MESSAGES = 32
 """How many message ids a context remembers, for recognising repeats (DESIGN 4)."""
+
+_EMPTY = "empty"
 
 START_FROM = "a2a-gcs/startFrom"
 """Key in a message's metadata: the id of an earlier task of the same context whose workspace to start from."""
@@ -37,11 +43,14 @@ class Record(BaseModel):
 
     @classmethod
     def parse(cls, key: str, body: bytes) -> Self:
-        """Reads a record. Raises CorruptRecord."""
+        """Reads a record. Raises CorruptRecord, also where a later release has changed what it means."""
         try:
-            return cls.model_validate_json(body)
+            record = cls.model_validate_json(body)
         except ValidationError as e:
+            _refuse_newer(key, _schema_of(body))  # a record that cannot be parsed for that reason is not damaged
             raise CorruptRecord(key, e) from e
+        _refuse_newer(key, getattr(record, "schema_version", SCHEMA))
+        return record
 
     def to_bytes(self) -> bytes:
         return self.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
@@ -89,6 +98,32 @@ class Pin:
 
     generation: int
     crc32c: str
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The workspace that a task started from.
+
+    A generation is not kept, as it changes when an archive moves; its bytes do not.
+
+    Attributes:
+        task_id: Whose it was; empty for an empty workspace.
+        crc32c: Of that archive.
+    """
+
+    task_id: str = ""
+    crc32c: str = ""
+
+    @classmethod
+    def from_text(cls, text: str) -> Base | None:
+        """As in metadata; None where nothing was recorded. Raises ValueError."""
+        if text in {"", _EMPTY}:
+            return cls() if text else None
+        task_id, crc32c = text.split(" ")
+        return cls(unquote(task_id, errors="strict"), crc32c)
+
+    def __str__(self) -> str:
+        return f"{quote(self.task_id, safe='')} {self.crc32c}" if self.task_id else _EMPTY
 
 
 class LastCompleted(Record):
@@ -261,6 +296,7 @@ class TaskMeta:
         pin: The snapshot that goes with this state.
         patience: Seconds that a parked task waits for an answer before it fails, by the store's clock; 0: for ever.
         turns: When its turns ran, by the clocks of their hosts; for people, nothing is decided by them.
+        base: The workspace that the task started from; None where an earlier version wrote it.
         push: There may be push configurations; without it nobody looks for any.
         notice: The seq with which the state of this very record was entered, if it is one that push tells of (terminal
             or interrupted) and is not kept in `push/owed/` yet; 0 for none.
@@ -278,21 +314,27 @@ class TaskMeta:
     pin: Pin | None = None
     patience: int = 0
     turns: tuple[Ran, ...] = ()
+    base: Base | None = None
     push: bool = False
     notice: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
 
     _NAMES = frozenset(
         {"schema", "owner", "turn", "open", "seq", "state", "status-time", "journal", "was", "patience", "turns"}
-        | {"push", "notice"}
+        | {"push", "notice", "base"}
         | {"pin-generation", "pin-crc32c"}
         | {"write-id"}  # the store's own, fresh with every write
     )
 
     @classmethod
     def from_metadata(cls, key: str, raw: Mapping[str, str]) -> TaskMeta:
-        """Reads the metadata. Raises CorruptRecord where a number is none, or a count is negative."""
+        """Reads the metadata.
+
+        Raises:
+            CorruptRecord: A number is none, a count is negative, or a later release has changed what it means.
+        """
         try:
+            _refuse_newer(key, _count(raw, "schema"))
             generation = _count(raw, "pin-generation")
             return cls(
                 owner=raw.get("owner", ""),
@@ -306,6 +348,7 @@ class TaskMeta:
                 pin=Pin(generation=generation, crc32c=raw.get("pin-crc32c", "")) if generation else None,
                 patience=int(raw.get("patience", "0")),
                 turns=parse_turns(raw.get("turns", "")),
+                base=Base.from_text(raw.get("base", "")),
                 push=raw.get("push") == "1",
                 notice=_count(raw, "notice"),
                 extra={k: v for k, v in raw.items() if k not in cls._NAMES},
@@ -329,6 +372,8 @@ class TaskMeta:
             known["patience"] = str(self.patience)
         if self.turns:
             known["turns"] = ",".join(map(str, self.turns))
+        if self.base:
+            known["base"] = str(self.base)
         if self.push:
             known["push"] = "1"
         if self.notice:
@@ -354,6 +399,21 @@ class TaskMeta:
 
     def with_(self, **changes: object) -> TaskMeta:
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _refuse_newer(key: str, schema: int) -> None:
+    if schema > SCHEMA:
+        why = f"a later release wrote it (schema {schema}; this one knows {SCHEMA}); upgrade this host"
+        raise CorruptRecord(key, why, newer=True)
+
+
+def _schema_of(body: bytes) -> int:
+    """The schema of a record that could not be parsed otherwise; 0 where it tells none."""
+    try:
+        schema = json.loads(body).get("schema", 0)
+    except (ValueError, AttributeError, RecursionError):
+        return 0
+    return schema if isinstance(schema, int) else 0
 
 
 def _count(raw: Mapping[str, str], name: str) -> int:

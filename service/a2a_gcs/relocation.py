@@ -211,7 +211,9 @@ class Relocation:
             record = ContextRecord.parse(key, blob.body)
         except NotFound as e:
             raise self._changed(key) from e
-        except CorruptRecord:
+        except CorruptRecord as e:
+            if e.newer:  # its pin could not be moved
+                raise
             return None
         if record.last_completed is None:
             return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from a2a.types.a2a_pb2 import Task
 from google.protobuf.json_format import MessageToDict
 
+from a2a_gcs import telemetry
 from a2a_gcs.clock import unix_millis
 from a2a_gcs.errors import Conflict, CorruptRecord, InvalidId, NotFound
 from a2a_gcs.layout import TaskRef, context_key, encode_segment, owed_key, pointer_key, task_key
@@ -68,7 +69,7 @@ class UnreadableTask(CorruptRecord):
     """
 
     def __init__(self, ref: TaskRef, cause: CorruptRecord, meta: TaskMeta) -> None:
-        super().__init__(cause.key, cause.cause)
+        super().__init__(cause.key, cause.cause, newer=cause.newer)
         self.ref = ref
         self.meta = meta
 
@@ -218,6 +219,8 @@ class TaskRecords:
             content_type="application/json",
         )
         self._remember(seen.ref.task_id, seen.ref.context_id)
+        if not seen.version or meta.state != seen.meta.state:
+            telemetry.task_transitions.add(1, {"state": meta.state})
         return self._announced(TaskRecord(seen.ref, task, meta, info.version, seen.unknown))
 
     async def _keep_owed(self, seen: TaskRecord) -> None:

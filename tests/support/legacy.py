@@ -46,7 +46,7 @@ def packed_in_tar(found, *, files=1):
 def workspace(**files):
     """workspace.tar.gz with files of these texts."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+    with tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as archive:
         for name, text in files.items():
             entry = tarfile.TarInfo(name.replace("_", "."))
             entry.size = len(text.encode())
@@ -92,12 +92,12 @@ def as_user(name=""):
     return ServerCallContext(user=Named(name))
 
 
-def save_in_sql(url, tasks, *, versioned=False, owner="", conversion=None, table="tasks"):
+def save_in_sql(url, tasks, *, versioned=False, owner="", conversion=None):
     """Has one of a2a-sdk's own stores save tasks, over an asynchronous driver."""
 
     async def save():
         engine = create_async_engine(url)
-        options = {"table_name": table, "core_to_model_conversion": conversion}
+        options = {"core_to_model_conversion": conversion}
         try:
             if versioned:
                 store = VersionedDatabaseTaskStore(engine, **options)

@@ -35,6 +35,8 @@ MODULES = (
     "a2a_gcs.objectstore.gcs",
     "a2a_gcs.objectstore.local",
     "gcsfs",
+    "opentelemetry.exporter.prometheus",
+    "opentelemetry.sdk.metrics.export",
     "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.auto",

@@ -20,7 +20,8 @@ from a2a_gcs.cli.listening import listen
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.host.app import create_app
-from a2a_gcs.host.logging import configure_logging
+from a2a_gcs.host.logging import cloud_project, configure_logging
+from a2a_gcs.host.telemetry import configure_telemetry, flush_telemetry
 
 if TYPE_CHECKING:
     import socket
@@ -161,7 +162,15 @@ def host_until_stopped(
     Raises:
         A2AGcsError: Starting failed; the message says why.
     """
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, project=cloud_project())
+    configure_telemetry(settings)
+    try:
+        _host(settings, port_wait, ready)
+    finally:
+        flush_telemetry()
+
+
+def _host(settings: Settings, port_wait: float, ready: Callable[[Host], None]) -> None:
     if settings.grpc_only:
         asyncio.run(_grpc_until_stopped(settings))
         return

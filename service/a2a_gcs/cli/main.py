@@ -6,8 +6,10 @@ import typer
 
 from a2a_gcs.cli.bucket import bucket
 from a2a_gcs.cli.cancel import cancel
+from a2a_gcs.cli.config import config
 from a2a_gcs.cli.dev import dev
 from a2a_gcs.cli.errors import Commands
+from a2a_gcs.cli.listings import contexts, show, tasks
 from a2a_gcs.cli.migrate import migrate
 from a2a_gcs.cli.send import send
 from a2a_gcs.cli.serve import serve
@@ -19,14 +21,14 @@ app = typer.Typer(
     help="Hosts A2A agents whose only database is a Google Cloud Storage bucket.",
     epilog="Every option of serve is also an environment variable, A2A_GCS_<NAME>; options win.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, dev, send, cancel, migrate):
+for command in (serve, dev, send, cancel, contexts, tasks, show, migrate):
     app.command()(command)
 app.add_typer(workspace)
+app.add_typer(config)
 app.add_typer(bucket)
 
 

@@ -170,6 +170,14 @@ def serve(
             help="A host that has not renewed its heartbeat for this long is taken for dead.",
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="A2A_GCS_METRICS_PORT",
+            show_default="none",
+            help="Also serve metrics on this port of 127.0.0.1, for a collector beside the host.",
+        ),
+    ] = None,
     log_level: Annotated[
         str | None,
         typer.Option(
@@ -205,6 +213,7 @@ def serve(
         answers=answers,
         resume_from=resume_from,
         lease_seconds=lease_seconds,
+        metrics_port=metrics_port,
         log_level=log_level,
     )
     from a2a_gcs.cli.hosting import host_until_stopped  # noqa: PLC0415  # imports the whole host

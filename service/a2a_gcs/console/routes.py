@@ -19,6 +19,7 @@ from a2a_gcs.console.rendering import page
 from a2a_gcs.console.security import SecureHeaders, WriteRefused
 from a2a_gcs.console.site import PATH, Missing, Site, Visit, base_of
 from a2a_gcs.errors import A2AGcsError, InvalidId, NotFound, StoreError
+from a2a_gcs.workspaces.errors import NoWorkspace
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +77,7 @@ def _endpoint(site: Site, view: View) -> Callable[[Request], Awaitable[Response]
 def _told(site: Site, error: Exception) -> tuple[int, str]:
     """Status and text for an error; what another owner has is as absent as what nobody has."""
     match error:
-        case Missing():
+        case Missing() | NoWorkspace():
             return 404, str(error)
         case NotFound() | InvalidId():
             return 404, "there is no such thing here"

@@ -178,6 +178,7 @@ class _Turn:
         async with running(
             self._line.filled(values),
             directory=self._workspace,
+            keeps=options.workdirs.lock_of(self._workspace),
             environment=environment(options.host_environment, options.pass_on, self._variables(files)),
             stdin=files.stdin if self._line.reads_stdin else None,
             grace=options.grace,

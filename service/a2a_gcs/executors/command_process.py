@@ -131,6 +131,7 @@ async def running(
     stdin: Path | None,
     grace: float,
     lease: Lease,
+    keeps: int | None = None,
 ) -> AsyncIterator[Program]:
     """Starts a program. Whatever happens in the `async with`, nothing of the program runs afterwards.
 
@@ -141,6 +142,7 @@ async def running(
         stdin: File that it reads as its standard input; None for an empty one.
         grace: Seconds between TERM and KILL.
         lease: When it has to end by itself, as its host has fallen silent.
+        keeps: Descriptor that stays open, whatever becomes of the host, until nothing of the program runs.
 
     Raises:
         NotStarted: The operating system refuses the arguments. What is wrong with the program itself, `ended` tells.
@@ -156,7 +158,7 @@ async def running(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                pass_fds=passed,
+                pass_fds=passed if keeps is None else [*passed, keeps],
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:

@@ -36,11 +36,12 @@ async def restore(claim: Claim, work: Workspace, queue: TurnQueue, on_lost: OnLo
         log.error("workspace.lost", task_id=claim.ref.task_id, error=str(lost))  # noqa: TRY400
         if on_lost == "fail":
             raise
+        wanted = claim.base_ref.task_id
         found = await _previous(claim, work)
         if found is None:
             raise
         await queue.announce(
-            f"The workspace of task {claim.base_ref.task_id} could not be restored: {lost}. "
+            f"The workspace of task {wanted} could not be restored: {lost}. "
             f"This task goes on from the workspace of task {found.task_id}, the last one that could be."
         )
 
@@ -54,5 +55,6 @@ async def _previous(claim: Claim, work: Workspace) -> TaskRef | None:
         except (WorkspaceError, StoreError) as e:
             log.warning("workspace.lost_too", task_id=ref.task_id, error=str(e))
         else:
+            claim.base_ref, claim.base = ref, pin
             return ref
     return None

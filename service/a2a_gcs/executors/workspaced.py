@@ -139,6 +139,7 @@ class WorkspacedExecutor(AgentExecutor):
         if final is None:
             return
         if claim.end is End.CANCELED:
+            work.leave()
             await queue.finish(final)
             await self._keep_for_inspection(claim, work)
         else:
@@ -165,8 +166,11 @@ class WorkspacedExecutor(AgentExecutor):
             if interrupted and not queue.answered:
                 queue.close()
                 await self._stop(run, context, DRAIN_STOP_SECONDS if claim.stop else self._stop_patience)
+            elif queue.answered:
+                await self._let_finish(run)
+            if not run.done():
+                work.abandon()
         if queue.answered:
-            await self._let_finish(run)
             return None
         if claim.end is End.SURRENDERED and run.done() and not run.cancelled() and run.exception() is not None:
             raise run.exception() or AssertionError  # the answer could not be given: is the context free?
@@ -213,6 +217,7 @@ class WorkspacedExecutor(AgentExecutor):
         """Stores the workspace, then the state that goes with it (I4)."""
         if work is not None:
             final = await self._snapshot(claim, final, work)
+            work.leave()
         claim.patience = self._longest_wait
         taken = _taken(claim)
         if work is not None and taken is None and claim.pin is not None and final.state in _KEEPS_GOING:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 import structlog
 from a2a.server.request_handlers.request_handler import RequestHandler
@@ -14,7 +15,7 @@ from a2a.types.a2a_pb2 import AgentCard
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from a2a_gcs.console.routes import console
@@ -27,15 +28,23 @@ from a2a_gcs.host.browsers import console_site, sign_in
 from a2a_gcs.host.grpc import GrpcServer
 from a2a_gcs.host.grpc.agents import ServedAgent
 from a2a_gcs.host.grpc.authentication import CallerInterceptor
+from a2a_gcs.host.grpc.tracing import TraceInterceptor
+from a2a_gcs.host.request_trace import RequestTrace
 from a2a_gcs.host.sdk_faults import jsonrpc_routes, rest_routes
 from a2a_gcs.host.services import Services, checked, origin
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.host.stack import HostedAgent
+from a2a_gcs.host.telemetry import exposition
 from a2a_gcs.objectstore import ObjectStore
 
 log = structlog.get_logger(__name__)
 
 Signer = Callable[[AgentCard], AgentCard]
+
+_READY_WITHIN_SECONDS = 3.0
+METRICS_PATH = "/metrics"
+_NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False}
+"""FastAPI's own: RequestTrace knows more, and does not take what a client sends for a label."""
 
 
 def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastAPI:
@@ -57,26 +66,29 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
     grpc = _grpc_server(settings, served, authenticator)
     signer = card_signer(settings.card_signing_key, settings.card_signing_key_id) if settings.card_signing_key else None
     lifespan = _lifespan(services, grpc, signer, authenticator)
-    app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=lifespan)
+    app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=lifespan, telemetry=_NO_TELEMETRY)
     app.state.services = services
     app.state.drain = functools.partial(_drain, services, grpc)
     app.state.authenticator = authenticator
     # The last one added sees a request first: preflights carry no credentials, and no body is read before them.
     app.add_middleware(BodyLimit, limit=settings.max_request_bytes)
     if authenticator is not None:
-        cards = [f"{agent.path}{AGENT_CARD_WELL_KNOWN_PATH}" for agent in services.agents]
-        app.add_middleware(
-            AuthMiddleware, authenticator=authenticator, cards=cards, sign_in=sign_in(services, authenticator)
-        )
+        public = [f"{agent.path}{AGENT_CARD_WELL_KNOWN_PATH}" for agent in services.agents]
+        public += [METRICS_PATH] if settings.metrics_public else []
+        browser = sign_in(services, authenticator)
+        app.add_middleware(AuthMiddleware, authenticator=authenticator, public=public, sign_in=browser)
     if settings.cors_origins:
         _allow_origins(app, settings.cors_origins)
+    app.add_middleware(RequestTrace)
     _add_probes(app, services)
+    if settings.metrics:
+        _add_metrics(app)
     if settings.console:
         pages = console(console_site(services, handlers))
         for path in (CONSOLE, CONSOLE + "/{page:path}"):  # before REST, whose tenants are first segments
             app.router.routes.append(Route(path, pages))
     for agent in sorted(services.agents, key=lambda a: -a.path.count("/")):  # /a would take /a/b for its tenant b
-        place = app if not agent.path else FastAPI(title=agent.card.name, version=agent.card.version)
+        place = app if not agent.path else _app_of(agent)
         _add_agent(place, agent, handlers[agent.name], settings)
         if agent.path:
             app.mount(agent.path, place)
@@ -113,6 +125,10 @@ async def _drain(services: Services, grpc: GrpcServer | None) -> None:
         await grpc.stop()
 
 
+def _app_of(agent: HostedAgent) -> FastAPI:
+    return FastAPI(title=agent.card.name, version=agent.card.version, telemetry=_NO_TELEMETRY)
+
+
 def _title(services: Services) -> str:
     return services.agents[0].card.name if len(services.agents) == 1 else "a2a-gcs"
 
@@ -139,7 +155,7 @@ def _grpc_server(
         host=settings.host,
         port=settings.port if settings.grpc_port is None else settings.grpc_port,
         max_request_bytes=settings.max_request_bytes,
-        interceptors=[callers] if callers else [],
+        interceptors=[TraceInterceptor(), *([callers] if callers else [])],
         user=callers.user if callers else None,
     )
 
@@ -178,6 +194,14 @@ def _add_probes(app: FastAPI, services: Services) -> None:
             told = {} if services.settings.auth != "none" else {"reason": problem}
             return JSONResponse({"status": "not ready", **told}, status_code=503)
         return JSONResponse({"status": "ready"})
+
+
+def _add_metrics(app: FastAPI) -> None:
+    @app.get(METRICS_PATH, tags=["probes"], response_class=Response)
+    def metrics() -> Response:
+        """What this process counts and measures, in Prometheus's text format."""
+        body, content_type = exposition()
+        return Response(body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
 
 
 async def _problem(services: Services) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+import structlog
 from a2a.server.agent_execution import RequestContext, RequestContextBuilder
 from a2a.server.context import ServerCallContext
 from a2a.types.a2a_pb2 import Message, SendMessageRequest, Task
@@ -38,11 +39,15 @@ class ClaimingContextBuilder(RequestContextBuilder):
         context_id: str | None = None,
         task: Task | None = None,
     ) -> RequestContext:
-        """Claims, then builds. Raises what `Ledger.claim` and `Ledger.take_turn` raise."""
+        """Claims, then builds; from then on the lines that this set-up, and the run that it starts, log name the task.
+
+        Raises what `Ledger.claim` and `Ledger.take_turn` raise.
+        """
         del task
         if params is None:
             raise InvalidParamsError(message="there is no message")
         claim = await self._claim(params.message, task_id, context_id)
+        structlog.contextvars.bind_contextvars(task_id=claim.ref.task_id, context_id=claim.ref.context_id)
         claim.quiet = bool(context.state.get(QUIET_STATE))
         context.state[CLAIM_STATE] = claim
         return RequestContext(

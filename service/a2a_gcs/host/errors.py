@@ -14,7 +14,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
-from a2a_gcs.errors import A2AGcsError, InvalidId, PermissionDenied, StoreError
+from a2a_gcs.errors import A2AGcsError, CorruptRecord, InvalidId, PermissionDenied, StoreError
 from a2a_gcs.host.push.addresses import PushUrlRefused
 from a2a_gcs.ledger.errors import (
     ActiveTaskUnreadable,
@@ -45,6 +45,9 @@ def to_a2a_error(error: A2AGcsError) -> A2AError:  # noqa: PLR0911 - a table
             return _refused("TASK_UNREADABLE", error, {"contextId": ref.context_id, "activeTaskId": ref.task_id})
         case Contended(ref=ref):
             return _refused("CONTEXT_CONTENDED", error, {"contextId": ref.context_id})
+        case CorruptRecord(newer=True):
+            text = "a later release wrote what this needs; nothing was changed, try again once all hosts are upgraded"
+            return InternalError(text, {"reason": "NEWER_SCHEMA"})
         case PermissionDenied():
             return InternalError(
                 "the bucket does not permit this; the host's log says more", {"reason": "STORE_DENIED"}
@@ -54,6 +57,14 @@ def to_a2a_error(error: A2AGcsError) -> A2AError:  # noqa: PLR0911 - a table
             return InternalError(text, {"reason": "STORE_UNAVAILABLE"})
         case _:
             return InternalError(str(error))
+
+
+def reason_of(error: Exception) -> str | None:
+    """The reason that a client is told with an error, such as CONTEXT_BUSY: one of a few; None if it is told none."""
+    known = to_a2a_error(error) if isinstance(error, A2AGcsError) else error
+    data = getattr(known, "data", None)
+    reason = data.get("reason") if isinstance(known, A2AError) and isinstance(data, dict) else None
+    return str(reason) if reason else None
 
 
 def _refused(reason: str, error: A2AGcsError, data: dict[str, str]) -> A2AError:

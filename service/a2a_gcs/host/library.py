@@ -73,7 +73,7 @@ class Host:
         self.card = AgentCard()
         self.card.CopyFrom(card)
         declare_capabilities(self.card, push=settings.push_notifications)
-        hosted = HostedAgent("", "", agent, settings.one_agent(), self.card)
+        hosted = HostedAgent("", "", agent, settings.hosted()[0], self.card)
         self._services = Services(settings, given, agents=[hosted], authenticated=owners)
         self._entered = self._serving = False
         inner = checked(self._services.handlers[hosted.name], hosted, settings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -46,12 +46,13 @@ from a2a.utils.errors import (
 )
 from a2a.utils.task import apply_history_length
 
+from a2a_gcs import telemetry
 from a2a_gcs.claims import Claim, ClaimTable
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.admission import Admission, Place
 from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuilder
-from a2a_gcs.host.errors import to_a2a_error
+from a2a_gcs.host.errors import reason_of, to_a2a_error
 from a2a_gcs.host.read_ahead import ReadAhead
 from a2a_gcs.ledger.errors import Fenced, Repeated
 from a2a_gcs.ledger.ledger import Ledger
@@ -241,15 +242,16 @@ class RequestHandler(DefaultRequestHandlerV2):
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
         """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
-        place = await self._place(params.message, context.user.user_name)
-        task = asyncio.create_task(self._set_up(params, context, place, whole_tasks=whole_tasks))
-        self._set_ups.add(task)
-        task.add_done_callback(self._set_ups.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_hang_up)
-            raise
+        with _refusals_counted():
+            place = await self._place(params.message, context.user.user_name)
+            task = asyncio.create_task(self._set_up(params, context, place, whole_tasks=whole_tasks))
+            self._set_ups.add(task)
+            task.add_done_callback(self._set_ups.discard)
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                task.add_done_callback(_hang_up)
+                raise
 
     async def _place(self, message: Message, owner: str) -> Place:
         """A place for the turn of a message. A repeat takes none, so it has its outcome when there is none as well.
@@ -409,6 +411,16 @@ class RequestHandler(DefaultRequestHandlerV2):
         """Stops every run and waits for the set-ups under way."""
         await super().aclose()
         await asyncio.gather(*self._set_ups, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _refusals_counted() -> Iterator[None]:
+    try:
+        yield
+    except Exception as e:
+        if (reason := reason_of(e)) is not None:
+            telemetry.claims_refused.add(1, {"reason": reason})
+        raise
 
 
 def _hang_up(task: asyncio.Task[_Run]) -> None:

@@ -8,13 +8,14 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import structlog
 from a2a.server.agent_execution import AgentExecutor
 from a2a.types.a2a_pb2 import AgentCard
 
+from a2a_gcs import telemetry
 from a2a_gcs.claims import ClaimTable
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import ConfigError, NotFound, StoreError
@@ -26,6 +27,7 @@ from a2a_gcs.host.agent_card import build_card
 from a2a_gcs.host.bounds import within_bounds
 from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.drain import Drain
+from a2a_gcs.host.loop_lag import measure_loop_lag
 from a2a_gcs.host.push.deliveries import Deliveries, Pushing
 from a2a_gcs.host.push.sender import Sender
 from a2a_gcs.host.readiness import Readiness
@@ -33,7 +35,7 @@ from a2a_gcs.host.roots import RootedHandler, Roots, refuse_other_roots
 from a2a_gcs.host.sdk_faults import push_configs, required_extensions
 from a2a_gcs.host.settings import AgentSettings, Settings, listed
 from a2a_gcs.host.stack import HostedAgent, Shared, below
-from a2a_gcs.layout import heartbeat_key
+from a2a_gcs.layout import heartbeat_key, key_pattern
 from a2a_gcs.ledger.heartbeat import Heartbeat, Liveness
 from a2a_gcs.ledger.sweep import Sweep
 from a2a_gcs.objectstore import ObjectStore, open_store
@@ -73,7 +75,7 @@ class Services:
         self._authenticated = settings.authenticated if authenticated is None else authenticated
         self.host_id = _host_id()
         self._given = store
-        self.store = store or open_store(settings.store, budget=settings.store_budget_seconds)
+        self.store = store or open_store(settings.store, budget=settings.store_budget_seconds, pattern=key_pattern)
         self.table = ClaimTable(self.host_id)
         shares = store is not None or settings.store == "memory"
         self.heartbeat = Heartbeat(
@@ -84,7 +86,7 @@ class Services:
         )
         self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
         try:
-            self.agents = agents or hosted_agents(settings, self._command_options())
+            self.agents = agents or hosted_agents(settings, self._command_options)
         except ConfigError:
             self.workdirs.close()
             raise
@@ -101,17 +103,17 @@ class Services:
         self.drain = Drain(self.admission, self.table, self._surrender_unstarted)
         self.readiness = Readiness(self._reach_bucket)
         self._background: list[asyncio.Task[None]] = []
+        self._gauges: list[Callable[[], None]] = []
 
-    def _command_options(self) -> CommandOptions:
-        settings = self.settings
+    def _command_options(self, agent: AgentSettings) -> CommandOptions:
         return CommandOptions(
             self.workdirs,
-            Lease(self._agents_may_run_until, every=min(1.0, settings.lease_seconds / 12)),
+            Lease(self._agents_may_run_until, every=min(1.0, self.settings.lease_seconds / 12)),
             os.environ,
-            pass_on=tuple(name.strip() for name in settings.command_env.split(",") if name.strip()),
-            home=settings.command_home,
-            max_output=settings.command_max_output,
-            grace=settings.command_grace_seconds,
+            pass_on=listed(agent.command_env),
+            home=agent.command_home,
+            max_output=agent.command_max_output,
+            grace=agent.command_grace_seconds,
         )
 
     def _deliveries(self) -> Deliveries:
@@ -146,6 +148,11 @@ class Services:
         self._background = [
             asyncio.create_task(self.watch.run(), name="watch"),
             asyncio.create_task(self.sweep.run(), name="sweep"),
+            asyncio.create_task(measure_loop_lag(), name="loop lag"),
+        ]
+        self._gauges = [
+            telemetry.running_turns.add(lambda: self.table.running),
+            telemetry.heartbeat_age.add(lambda: self.heartbeat.age),
         ]
         if self.settings.push_notifications:
             self._background.append(asyncio.create_task(self.deliveries.run(), name="push"))
@@ -162,6 +169,8 @@ class Services:
         """Drains if nobody has, then stops the heartbeat and the store: what still runs counts as dead at once."""
         if not self.drain.begun:
             await self.drain.run()
+        while self._gauges:
+            self._gauges.pop()()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -192,24 +201,22 @@ class Services:
         return open_store(self.settings.store, budget=self.settings.lease_seconds * 4 / 30)
 
 
-def hosted_agents(settings: Settings, command: CommandOptions) -> list[HostedAgent]:
+def hosted_agents(settings: Settings, command: Callable[[AgentSettings], CommandOptions]) -> list[HostedAgent]:
     """The agents of a host: the one that the settings name, or those of the configuration file.
 
     Args:
         settings: The settings.
-        command: What command agents are given.
+        command: What an agent with these settings is given, if it is a program.
 
     Raises:
         ConfigError: One cannot be loaded.
     """
-    if not settings.agents:
-        only = settings.one_agent()
-        executor = load_agent(only.agent, command)
-        return [HostedAgent("", "", executor, only, _card(executor, only, settings))]
     hosted = []
-    for each in settings.agents:
-        executor, path = load_agent(each.agent, command), each.path or f"/{each.name}"
-        hosted.append(HostedAgent(each.name, path, executor, each, _card(executor, each, settings, path)))
+    for each in settings.hosted():
+        name = each.name if settings.agents else ""
+        path = (each.path or f"/{name}") if name else ""
+        executor = load_agent(each.agent, command(each))
+        hosted.append(HostedAgent(name, path, executor, each, _card(executor, each, settings, path)))
     return hosted
 
 

@@ -46,7 +46,90 @@ def may_be_asked(url: str) -> bool:
     return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK))
 
 
-class AgentSettings(BaseModel):
+class AgentOptions(BaseModel):
+    """What can be set for a host, and for each of its agents otherwise."""
+
+    answers: Annotated[
+        Literal["task", "message"],
+        Field(
+            description="task: every message becomes a task, published at once. "
+            "message: the agent may answer with a plain Message, which leaves no task behind."
+        ),
+    ] = "task"
+    resume_from: Annotated[
+        Literal["completed", "terminal"],
+        Field(
+            description="completed: a new task starts from the workspace of the most recently completed task. "
+            "terminal: also from one that failed or was rejected, if its workspace was saved."
+        ),
+    ] = "completed"
+    on_shutdown: Annotated[
+        Literal["park", "fail"],
+        Field(
+            description="What becomes of a running task when its host is stopped. "
+            "park: it waits, with its files, for a message that continues it on the next host. fail: it fails."
+        ),
+    ] = "park"
+    max_run_seconds: Annotated[
+        float | None, Field(gt=0, description="Longest that an agent may run for one message; default: any time.")
+    ] = None
+    max_wait_seconds: Annotated[
+        int,
+        Field(ge=0, description="Longest that a task may wait for an answer before it fails; 0: any time."),
+    ] = 0
+    max_workspace_bytes: Annotated[int, Field(gt=0, description="Most bytes that a workspace may hold, unpacked.")] = (
+        20 * 1024**3
+    )
+    max_workspace_files: Annotated[int, Field(gt=0, description="Most entries that a workspace may hold.")] = 1_000_000
+    workspace_ignore: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            description="Patterns of what never enters a snapshot, in the syntax of .gitignore, as a JSON list; "
+            "default: well-known credential files. A workspace adds its own in .a2aignore."
+        ),
+    ] = None
+    max_snapshot_seconds: Annotated[
+        float | None, Field(gt=0, description="Longest that the snapshot at a turn's end may take, or the task fails.")
+    ] = 600.0
+    checkpoint_minutes: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="Snapshot the workspace of a running task every so many minutes, for a message that takes up "
+            "what a dead host left (metadata a2a-gcs/startFrom); default: only when a turn ends.",
+        ),
+    ] = None
+    on_lost_workspace: Annotated[
+        Literal["fail", "previous"],
+        Field(
+            description="What becomes of a task whose workspace is gone or damaged. fail: it fails and says so. "
+            "previous: it says so, and starts from the last completed task whose workspace can be restored."
+        ),
+    ] = "fail"
+    command_env: Annotated[
+        str,
+        Field(
+            description="Further environment variables that a command agent gets, as names or patterns "
+            "such as OPENAI_*, separated by commas."
+        ),
+    ] = ""
+    command_home: Annotated[
+        Literal["tmp", "workspace"],
+        Field(
+            description="HOME of a command agent. tmp: an empty directory for each message. "
+            "workspace: .home in the workspace, which the next task finds again."
+        ),
+    ] = "tmp"
+    command_max_output: Annotated[
+        int,
+        Field(gt=0, description="Most bytes that a command agent may write to its output, and put into its outbox."),
+    ] = 16 * 1024**2
+    command_grace_seconds: Annotated[
+        float, Field(ge=0, description="What a command agent gets between TERM and KILL.")
+    ] = 5.0
+
+
+class AgentSettings(AgentOptions):
     """An `[[agents]]` table of the configuration file; what it leaves out is as in the settings of the host."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,13 +142,9 @@ class AgentSettings(BaseModel):
         str, Field(pattern=r"^(/[A-Za-z0-9_-]+)*$", description="Where its routes begin; default: /<name>.")
     ] = ""
     description: Annotated[str, Field(description="What its card says of it, unless the agent brings a card.")] = ""
-    answers: Literal["task", "message"] = "task"
-    resume_from: Literal["completed", "terminal"] = "completed"
-    max_run_seconds: Annotated[float | None, Field(gt=0)] = None
-    max_wait_seconds: Annotated[int, Field(ge=0)] = 0
 
 
-class Settings(BaseSettings):
+class Settings(AgentOptions, BaseSettings):
     """What can be set; each field's description is its documentation."""
 
     model_config = SettingsConfigDict(env_prefix="A2A_GCS_", env_ignore_empty=True, extra="forbid", frozen=True)
@@ -149,38 +228,10 @@ class Settings(BaseSettings):
     auth_leeway_seconds: Annotated[
         int, Field(ge=0, le=300, description="How far the issuer's clock may be from ours.")
     ] = 30
-    answers: Annotated[
-        Literal["task", "message"],
-        Field(
-            description="task: every message becomes a task, published at once. "
-            "message: the agent may answer with a plain Message, which leaves no task behind."
-        ),
-    ] = "task"
-    resume_from: Annotated[
-        Literal["completed", "terminal"],
-        Field(
-            description="completed: a new task starts from the workspace of the most recently completed task. "
-            "terminal: also from one that failed or was rejected, if its workspace was saved."
-        ),
-    ] = "completed"
     lease_seconds: Annotated[
         int,
         Field(ge=3, description="A host that has not renewed its heartbeat for this long is taken for dead."),
     ] = HOST_LEASE_SECONDS
-    on_shutdown: Annotated[
-        Literal["park", "fail"],
-        Field(
-            description="What becomes of a running task when its host is stopped. "
-            "park: it waits, with its files, for a message that continues it on the next host. fail: it fails."
-        ),
-    ] = "park"
-    max_run_seconds: Annotated[
-        float | None, Field(gt=0, description="Longest that an agent may run for one message; default: any time.")
-    ] = None
-    max_wait_seconds: Annotated[
-        int,
-        Field(ge=0, description="Longest that a task may wait for an answer before it fails; 0: any time."),
-    ] = 0
     max_running_tasks: Annotated[
         int | None, Field(ge=1, description="Most tasks that run on this host at a time; default: any number.")
     ] = None
@@ -195,56 +246,6 @@ class Settings(BaseSettings):
     store_budget_seconds: Annotated[
         float, Field(gt=0, description="How long one request retries a store that is throttled or unavailable.")
     ] = 20.0
-    max_workspace_bytes: Annotated[int, Field(gt=0, description="Most bytes that a workspace may hold, unpacked.")] = (
-        20 * 1024**3
-    )
-    max_workspace_files: Annotated[int, Field(gt=0, description="Most entries that a workspace may hold.")] = 1_000_000
-    command_env: Annotated[
-        str,
-        Field(
-            description="Further environment variables that a command agent gets, as names or patterns "
-            "such as OPENAI_*, separated by commas."
-        ),
-    ] = ""
-    command_home: Annotated[
-        Literal["tmp", "workspace"],
-        Field(
-            description="HOME of a command agent. tmp: an empty directory for each message. "
-            "workspace: .home in the workspace, which the next task finds again."
-        ),
-    ] = "tmp"
-    command_max_output: Annotated[
-        int,
-        Field(gt=0, description="Most bytes that a command agent may write to its output, and put into its outbox."),
-    ] = 16 * 1024**2
-    command_grace_seconds: Annotated[
-        float, Field(ge=0, description="What a command agent gets between TERM and KILL.")
-    ] = 5.0
-    workspace_ignore: Annotated[
-        tuple[str, ...] | None,
-        Field(
-            description="Patterns of what never enters a snapshot, in the syntax of .gitignore, as a JSON list; "
-            "default: well-known credential files. A workspace adds its own in .a2aignore."
-        ),
-    ] = None
-    max_snapshot_seconds: Annotated[
-        float | None, Field(gt=0, description="Longest that the snapshot at a turn's end may take, or the task fails.")
-    ] = 600.0
-    checkpoint_minutes: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            description="Snapshot the workspace of a running task every so many minutes, for a message that takes up "
-            "what a dead host left (metadata a2a-gcs/startFrom); default: only when a turn ends.",
-        ),
-    ] = None
-    on_lost_workspace: Annotated[
-        Literal["fail", "previous"],
-        Field(
-            description="What becomes of a task whose workspace is gone or damaged. fail: it fails and says so. "
-            "previous: it says so, and starts from the last completed task whose workspace can be restored."
-        ),
-    ] = "fail"
     warm_workspace_bytes: Annotated[
         int,
         Field(
@@ -270,6 +271,18 @@ class Settings(BaseSettings):
     push_timeout_seconds: Annotated[
         float, Field(gt=0, description="Longest that a receiver of notifications may take to answer.")
     ] = 10.0
+    metrics: Annotated[bool, Field(description="Keep metrics, and serve them at /metrics for Prometheus.")] = True
+    metrics_public: Annotated[
+        bool, Field(description="Serve /metrics without authentication; default: it needs what every other path does.")
+    ] = False
+    metrics_port: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=65535,
+            description="Also serve metrics on this port of 127.0.0.1, for a collector beside the host; default: none.",
+        ),
+    ] = None
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least severity that is logged, to stderr.")
     ] = "info"
@@ -323,6 +336,13 @@ class Settings(BaseSettings):
             raise ValueError("advertise_grpc lists what is not served; set grpc_port or grpc_only")
         return self
 
+    @model_validator(mode="after")
+    def _metrics_are_kept(self) -> Self:
+        for name in ("metrics_public", "metrics_port"):
+            if not self.metrics and getattr(self, name) not in (None, False):
+                raise ValueError(f"{name} is about metrics, which are off; leave it out, or set metrics")
+        return self
+
     @property
     def serves_grpc(self) -> bool:
         return self.grpc_only or self.grpc_port is not None
@@ -332,22 +352,17 @@ class Settings(BaseSettings):
         """Whether callers are known, so that each has a root of its own."""
         return self.auth != "none"
 
-    def one_agent(self) -> AgentSettings:
-        """The settings of the only agent, where no configuration file names several."""
-        return AgentSettings(
-            name="agent",
-            agent=self.agent,
-            answers=self.answers,
-            resume_from=self.resume_from,
-            max_run_seconds=self.max_run_seconds,
-            max_wait_seconds=self.max_wait_seconds,
-        )
+    def hosted(self) -> tuple[AgentSettings, ...]:
+        """The settings of each agent, complete: what its table leaves out is as for the host."""
+        agents = self.agents or (AgentSettings(name="agent", agent=self.agent),)
+        return tuple(each.model_copy(update=self._shared(each.model_fields_set)) for each in agents)
+
+    def _shared(self, but: set[str]) -> dict[str, object]:
+        return {name: getattr(self, name) for name in AgentOptions.model_fields if name not in but}
 
 
 def load_settings(config: Path | None, given: Mapping[str, object]) -> Settings:
     """Settings from the command line, the environment and a TOML file; the first one that says something counts.
-
-    An `[[agents]]` table inherits what the host is set to.
 
     Args:
         config: The file, or None.
@@ -364,6 +379,9 @@ def load_settings(config: Path | None, given: Mapping[str, object]) -> Settings:
     except (OSError, ValueError) as e:
         raise ConfigError(f"the configuration file {config} cannot be read: {e}") from e
 
+    if not isinstance(table.get("agents", []), list):
+        raise ConfigError(f"the configuration file {config} has to hold agents as [[agents]] tables")
+
     class FromFile(Settings):
         @classmethod
         def settings_customise_sources(
@@ -377,9 +395,4 @@ def load_settings(config: Path | None, given: Mapping[str, object]) -> Settings:
             del dotenv_settings, file_secret_settings
             return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, config)
 
-    inherited = {k: table[k] for k in ("answers", "resume_from", "max_run_seconds", "max_wait_seconds") if k in table}
-    agents = table.get("agents", [])
-    if not isinstance(agents, list):
-        raise ConfigError(f"the configuration file {config} has to hold agents as [[agents]] tables")
-    merged = {**given, "agents": [{**inherited, **agent} for agent in agents]} if agents else dict(given)
-    return FromFile(**merged)  # type: ignore[arg-type]
+    return FromFile(**given)  # type: ignore[arg-type]

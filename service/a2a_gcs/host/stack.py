@@ -98,7 +98,7 @@ class Stack:
         return not len(self.table) and self.stream.idle
 
     def __init__(self, shared: Shared, agent: HostedAgent, ground: Ground) -> None:
-        settings = shared.settings
+        settings = agent.settings
         self.store = ground.store
         self.table = ground.table
         ledger = Ledger(
@@ -106,8 +106,8 @@ class Stack:
             ground.records,
             ground.settler,
             ground.table,
-            patience=settings.store_budget_seconds,
-            resume_from=agent.settings.resume_from,
+            patience=shared.settings.store_budget_seconds,
+            resume_from=settings.resume_from,
         )
         self.tasks = BucketTaskStore(ground.store, ground.records, ground.journal, ground.table, ground.settler.settled)
         self.stream = BucketEventStream(self.tasks, ground.records, ground.journal, ground.table)
@@ -120,10 +120,10 @@ class Stack:
             ground.table,
             ledger,
             workspaces,
-            answers=agent.settings.answers,
+            answers=settings.answers,
             on_shutdown=settings.on_shutdown,
-            longest_run=agent.settings.max_run_seconds,
-            longest_wait=agent.settings.max_wait_seconds,
+            longest_run=settings.max_run_seconds,
+            longest_wait=settings.max_wait_seconds,
             longest_snapshot=settings.max_snapshot_seconds,
             checkpoint_every=settings.checkpoint_minutes and settings.checkpoint_minutes * 60,
             on_lost=settings.on_lost_workspace,

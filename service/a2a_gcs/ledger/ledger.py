@@ -170,7 +170,7 @@ class Ledger:
             try:
                 after = await self._settler.settled(active)
             except CorruptRecord as e:  # a batch of its journal, or what somebody made of it just now
-                raise ActiveTaskUnreadable(e.key, ref) from e
+                raise _unreadable(e, ref) from e.__cause__
             if not after.terminal:
                 raise ContextBusy(ref, state_name(after.task), waits=after.parked)
             return None
@@ -192,6 +192,8 @@ class Ledger:
         try:
             return await self._records.load(TaskRef(record.context_id, record.active.task_id))
         except UnreadableTask as e:
+            if e.newer:
+                raise
             log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
             if not e.meta.state:
                 raise ActiveTaskUnreadable(e.key, e.ref) from e
@@ -283,6 +285,8 @@ class Ledger:
         try:
             record = await self._records.find(task_id)
         except CorruptRecord as e:
+            if e.newer:
+                raise
             log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
             raise TaskMissing(task_id) from e
         if record is None:
@@ -390,6 +394,11 @@ class Ledger:
 
     def _ledger(self, context_id: str) -> _LedgerObject:
         return VersionedObject(self._store, context_key(context_id), ContextRecord(context_id=context_id))
+
+
+def _unreadable(error: CorruptRecord, ref: TaskRef) -> Exception:
+    """What to tell of an active task: nobody should repair or delete what only a later release can read."""
+    return error if error.newer else ActiveTaskUnreadable(error.key, ref)
 
 
 class _Attempt:

@@ -6,6 +6,7 @@ import structlog
 from a2a.helpers.proto_helpers import new_text_message
 from a2a.types.a2a_pb2 import Role, Task, TaskState, TaskStatus
 
+from a2a_gcs import telemetry
 from a2a_gcs.claims import ClaimTable
 from a2a_gcs.clock import utcnow
 from a2a_gcs.errors import Conflict
@@ -111,6 +112,7 @@ class Settler:
         seq = record.meta.foreign_seq()
         meta = record.meta.with_(open=False, seq=seq, pin=None, push=True, notice=seq)
         written = await self._records.write(record, task, meta)
+        telemetry.settlements.add(1, {"cause": "overdue" if record.overdue else "dead"})
         log.warning(
             "settle.failed", task_id=record.ref.task_id, context_id=record.ref.context_id, owner=record.meta.owner
         )

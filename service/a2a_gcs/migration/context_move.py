@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from a2a_gcs.errors import Conflict, CorruptRecord
 from a2a_gcs.layout import TaskRef, context_key, context_prefix, task_key, workspace_key
 from a2a_gcs.migration.archives import ArchiveTaken, ArchiveUnreadable, copied
-from a2a_gcs.migration.outcome import ContextPlan, metadata_of, migrated, record_of
+from a2a_gcs.migration.outcome import ContextPlan, body_of, metadata_of, migrated, record_of
 from a2a_gcs.migration.report import MigrationRefused, Report, Step
 from a2a_gcs.migration.source import Entry, Problem, Source
 from a2a_gcs.objectstore.port import IF_ABSENT, WRITE_ID, ObjectInfo, ObjectStore
 from a2a_gcs.objectstore.rules import crc32c
 from a2a_gcs.records import Pin
-from a2a_gcs.task_json import format_task_json
 from a2a_gcs.task_records import TaskRecords
 
 
@@ -100,7 +99,7 @@ class ContextMove:
         task, unknown = await self._source.task(entry)
         task = migrated(self._plan, entry, task)
         pin = await self._workspace(entry, ref)
-        body = await asyncio.to_thread(format_task_json, task, unknown)
+        body = await asyncio.to_thread(body_of, task, unknown)
         stored = _Stored(entry, pin, len(body), crc32c(body), metadata_of(task, pin).to_metadata())
         if (there := self._there.get(task_key(ref))) is not None:
             if not self._dry and not stored.is_met_by(there):

@@ -67,6 +67,8 @@ def as_task(key: str, found: Mapping[str, Any], task_id: str, millis: int) -> tu
         raise CorruptRecord(key, f"it holds task {raw['id']!r}")
     if not names_context(found):
         raw["contextId"] = context_of(task_id)
+    if isinstance(status, dict):
+        raw["status"] = _with_zone(status, time_of(raw))
     if not str(named).startswith("TASK_STATE_"):
         raw["kind"] = "task"  # which is how 0.3 is told
     task, unknown = parse_task_json(key, json.dumps(raw).encode())
@@ -93,6 +95,20 @@ def time_of(found: Mapping[str, Any]) -> int | None:
     stamp = Timestamp()
     stamp.FromDatetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     return stamp.ToMilliseconds()
+
+
+def _with_zone(status: Mapping[str, Any], millis: int | None) -> dict[str, Any]:
+    """A status whose timestamp protobuf can read: 0.3 has any ISO 8601, also without a zone; UTC is meant then."""
+    stamp = Timestamp()
+    try:
+        stamp.FromJsonString(status.get("timestamp"))  # type: ignore[arg-type]  # None raises as well
+    except (ValueError, TypeError, AttributeError):
+        others = {name: value for name, value in status.items() if name != "timestamp"}
+        if millis is None:
+            return others
+        stamp.FromMilliseconds(millis)
+        return {**others, "timestamp": stamp.ToJsonString()}
+    return dict(status)
 
 
 def _of_gemini(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from a2a.helpers.proto_helpers import new_text_message
 from a2a.types.a2a_pb2 import Role, Task, TaskState
 
 from a2a_gcs.migration.source import Entry
 from a2a_gcs.records import TURN_STRIDE, Active, ContextRecord, LastCompleted, Pin, TaskMeta
-from a2a_gcs.task_json import TERMINAL, state_name, status_millis
+from a2a_gcs.task_json import TERMINAL, Unknown, format_task_json, state_name, status_millis
 
 RAN = (
     "The task was migrated while running: nothing runs it any more. "
@@ -21,6 +23,8 @@ SUPERSEDED = (
     "The task was migrated while waiting for an answer, and a newer task of its context waits for one, too; a context "
     "has one task at a time. Its history, artifacts and workspace are kept as they were."
 )
+_STRUCTS = frozenset({"metadata", "data"})
+"""Members of A2A's messages that are a Struct, or any JSON."""
 _MESSAGES = uuid.uuid5(uuid.NAMESPACE_URL, "urn:a2a-gcs:messages-of-migrated-tasks")
 
 
@@ -62,6 +66,24 @@ def migrated(plan: ContextPlan, entry: Entry, task: Task) -> Task:
     task.status.state = TaskState.TASK_STATE_FAILED
     task.status.message.CopyFrom(message)
     return task
+
+
+def body_of(task: Task, unknown: Unknown) -> bytes:
+    """task.json's body, the same for the same task in every process: protobuf shuffles the members of a Struct."""
+    members = _steady(json.loads(format_task_json(task, unknown)))
+    try:
+        return json.dumps(members, ensure_ascii=False, indent=2).encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate in a member that is only passed on
+        return json.dumps(members, indent=2).encode() + b"\n"
+
+
+def _steady(value: Any, *, within: bool = False) -> Any:
+    if isinstance(value, list):
+        return [_steady(item, within=within) for item in value]
+    if isinstance(value, dict):
+        items = sorted(value.items()) if within else value.items()
+        return {name: _steady(item, within=within or name in _STRUCTS) for name, item in items}
+    return value
 
 
 def metadata_of(task: Task, pin: Pin | None) -> TaskMeta:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -69,7 +70,7 @@ class SqlTasks(Source):
 
     async def entries(self) -> AsyncIterator[Entry | Problem]:
         rows = self._rows()
-        while batch := await self._run(lambda: [row for _, row in zip(range(_BATCH), rows, strict=False)]):
+        while batch := await self._run(lambda: list(itertools.islice(rows, _BATCH))):
             for row in batch:
                 yield _entry(self._key(row), row)
 
@@ -108,10 +109,20 @@ def _engine(url: URL) -> Engine:
                 raise ConfigError(f"there is no SQLite database {str(path)!r}")
             where = f"file:{quote(str(path.absolute()))}?mode=ro"
             # Batches are read in whichever thread is free, one at a time.
-            return create_engine("sqlite://", creator=lambda: sqlite3.connect(where, uri=True, check_same_thread=False))
+            return create_engine(
+                "sqlite://",
+                creator=lambda: sqlite3.connect(where, uri=True, check_same_thread=False),
+                json_deserializer=_as_text,
+            )
         case "postgresql":
-            return create_engine(url.set(drivername="postgresql+psycopg"), isolation_level="REPEATABLE READ")
+            url = url.set(drivername="postgresql+psycopg")
+            return create_engine(url, isolation_level="REPEATABLE READ", json_deserializer=_as_text)
     raise ConfigError(f"--from takes SQLite and PostgreSQL, not {url.get_backend_name()}")
+
+
+def _as_text(value: str | bytes) -> str:
+    """Leaves JSON as it is stored, so that one row with none does not end the pass; psycopg has bytes of it."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _entry(key: str, row: Row[Any]) -> Entry | Problem:

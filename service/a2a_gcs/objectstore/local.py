@@ -188,14 +188,10 @@ def _drafting(tree: LocalTree) -> Iterator[Draft]:
 def _append(tree: LocalTree, draft: Draft, source: Source) -> None:
     """Copies a source into a draft; the commit checks once more that a pinned one is still current."""
     row, file = tree.open(source.key, None)
-    checksum = Crc32c()
     with file:
         if source.version not in {None, row.info.version}:
             raise Conflict(source.key)
-        while chunk := file.read(STREAM_CHUNK):
-            checksum.update(chunk)
-            draft.write(chunk)
-    _verify(source.key, row, checksum.encoded())
+        draft.append(file, row.info)
 
 
 def _read(tree: LocalTree, key: str, version: int | None) -> Blob:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from a2a_gcs.errors import ConfigError
@@ -18,14 +19,19 @@ _GS = re.compile(r"gs://(?P<bucket>[a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?:/(?P<pr
 
 
 def open_store(
-    where: str | ObjectStore | None, *, stats: StoreStats | None = None, budget: float = 20.0
+    where: str | ObjectStore | None,
+    *,
+    stats: StoreStats | None = None,
+    budget: float = 20.0,
+    pattern: Callable[[str], str] | None = None,
 ) -> ObjectStore:
     """Opens the store that a setting names. Connects only with the first call.
 
     Args:
         where: None or "memory"; "file:<dir>"; "gs://bucket[/prefix]"; or an object, which is used as it is.
-        stats: Counts the tries against a directory or bucket, when given.
+        stats: Counts the tries against a directory or bucket, as the metrics do.
         budget: Seconds for the retries of one call (`RetryingStore`).
+        pattern: A key without its ids, for spans.
 
     Raises:
         ConfigError: Anything else; the message names the accepted forms.
@@ -37,11 +43,11 @@ def open_store(
     if not isinstance(where, str):
         raise ConfigError(f"a store is {ACCEPTED}, not {where!r}")
     if where.startswith("file:") and where.removeprefix("file:"):
-        return _stack(LocalStore(Path(where.removeprefix("file:")).expanduser()), stats, budget)
+        return _stack(LocalStore(Path(where.removeprefix("file:")).expanduser()), stats, budget, pattern)
     if match := _GS.fullmatch(where):
         from a2a_gcs.objectstore.gcs import GCSStore  # noqa: PLC0415 - half a second that only a bucket pays
 
-        store = _stack(GCSStore(match["bucket"]), stats, budget)
+        store = _stack(GCSStore(match["bucket"]), stats, budget, pattern)
         prefix = match["prefix"]
         try:
             return PrefixStore(store, prefix) if prefix else store
@@ -57,5 +63,7 @@ def bucket_of(where: str) -> tuple[str, str]:
     raise ConfigError(f"the store {where!r} is no bucket; name one as gs://bucket[/prefix]")
 
 
-def _stack(adapter: ObjectStore, stats: StoreStats | None, budget: float) -> ObjectStore:
-    return RetryingStore(InstrumentedStore(adapter, stats) if stats is not None else adapter, budget=budget)
+def _stack(
+    adapter: ObjectStore, stats: StoreStats | None, budget: float, pattern: Callable[[str], str] | None
+) -> ObjectStore:
+    return RetryingStore(InstrumentedStore(adapter, stats, pattern=pattern), budget=budget)

@@ -11,9 +11,11 @@ from typing import TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
+from a2a_gcs import telemetry
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import Conflict, NotFound, StoreError, Throttled, Unavailable
 from a2a_gcs.objectstore.closing import closing
+from a2a_gcs.objectstore.instrument import retries_before
 from a2a_gcs.objectstore.port import (
     MAX_PAGE,
     WRITE_ID,
@@ -244,8 +246,16 @@ class RetryingStore(ObjectStore):
             return None
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        tries = 0
+
         async def once() -> T:  # tenacity awaits only what it sees to be a coroutine function
-            return await attempt()
+            nonlocal tries
+            tries += 1
+            before = retries_before.set(tries - 1)
+            try:
+                return await attempt()
+            finally:
+                retries_before.reset(before)
 
         began = self._clock()
         retrying = AsyncRetrying(
@@ -254,6 +264,7 @@ class RetryingStore(ObjectStore):
             stop=lambda state: self._clock() - began + state.upcoming_sleep > self._budget,
             retry=retry_if_exception_type((Throttled, Unavailable)),
             reraise=True,
+            before_sleep=_count_retry,
         )
         return await retrying(once)
 
@@ -263,3 +274,8 @@ class RetryingStore(ObjectStore):
         if isinstance(state.outcome.exception(), Throttled):
             return self._throttled_wait + self._jitter() * min(self._throttled_wait * doubled, _MAX_WAIT)
         return self._jitter() * min(self._unavailable_wait * doubled, _MAX_WAIT)
+
+
+def _count_retry(state: RetryCallState) -> None:
+    assert state.outcome is not None
+    telemetry.storage_retries.add(1, {"reason": type(state.outcome.exception()).__name__})

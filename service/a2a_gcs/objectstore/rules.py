@@ -6,11 +6,11 @@ state of the store: it raises ValueError, in every adapter alike.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 
 import google_crc32c
 
+from a2a_gcs.objectstore.checksums import decoded_crc32c, encoded_crc32c, join_crc32c
 from a2a_gcs.objectstore.port import MAX_PAGE, IfAbsent, IfVersion, Mode, Source
 
 MAX_KEY_BYTES = 1024
@@ -29,8 +29,12 @@ class Crc32c:
     def update(self, data: bytes) -> None:
         self._value = google_crc32c.extend(self._value, data)
 
+    def append(self, crc32c: str, size: int) -> None:
+        """Goes on over bytes whose checksum is known."""
+        self._value = join_crc32c([(self._value, 0), (decoded_crc32c(crc32c), size)])
+
     def encoded(self) -> str:
-        return base64.b64encode(self._value.to_bytes(4, "big")).decode()
+        return encoded_crc32c(self._value)
 
 
 def crc32c(body: bytes) -> str:

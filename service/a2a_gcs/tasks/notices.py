@@ -109,9 +109,9 @@ class Notices:
             raise CorruptRecord(key, e) from e
         return Notice(ref, number, status)
 
-    async def forget(self, ref: TaskRef) -> None:
-        """Removes the kept notices of a task whose last one has been delivered everywhere."""
-        for number in await self.kept(ref):
+    async def forget(self, ref: TaskRef, kept: Iterable[int]) -> None:
+        """Removes kept notices, once the last one of their task has been delivered everywhere."""
+        for number in kept:
             try:
                 await self._store.delete(owed_key(ref, number))
             except NotFound:

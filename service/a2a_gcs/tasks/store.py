@@ -152,6 +152,7 @@ class BucketTaskStore(VersionedTaskStore):
         """The task as it is now: journal folded in, settled, and with what this process has not flushed yet.
 
         Raises:
+            CorruptRecord: A later release wrote it. One that is damaged is logged, and as good as absent.
             StoreError: The store failed.
         """
         try:
@@ -164,6 +165,8 @@ class BucketTaskStore(VersionedTaskStore):
             record = await self._records.find(task_id)
             return await self._journal.current(await self._settle(record)) if record else None
         except CorruptRecord as e:
+            if e.newer:
+                raise
             log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
             return None
 
@@ -176,7 +179,13 @@ class BucketTaskStore(VersionedTaskStore):
         version = claim.record.version
         if not version:
             return claim.held
-        stored = await self._records.peek(claim.ref)
+        try:
+            stored = await self._records.peek(claim.ref)
+        except CorruptRecord as e:
+            if e.newer:  # this process did not write that
+                await self._lost(claim)
+                return False
+            raise
         if not claim.held or stored is None:
             return False
         found, meta = stored

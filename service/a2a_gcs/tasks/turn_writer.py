@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import structlog
 from a2a.types.a2a_pb2 import Task
 
+from a2a_gcs import telemetry
 from a2a_gcs.claims import Claim, End
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import Conflict, StoreError
@@ -237,12 +238,13 @@ class TurnWriter:
             Conflict: The turn is not ours any more; the claim is finished as fenced.
             StoreError: It could not be written, and does not end the turn.
         """
-        async with self._lock:
-            try:
-                return await self._write_through(task, ends=ends, event=event)
-            except Conflict:
-                self._fenced()
-                raise
+        with telemetry.measured("task.save", telemetry.save_seconds):
+            async with self._lock:
+                try:
+                    return await self._write_through(task, ends=ends, event=event)
+                except Conflict:
+                    self._fenced()
+                    raise
 
     async def cut_short(self, change: Callable[[TaskRecord], Task]) -> None:
         """Ends the turn with what `change` makes of the task, after all that was acknowledged until then.
@@ -328,6 +330,7 @@ class TurnWriter:
             journal=self._batch,
             pin=(self.claim.pin or known.pin) if ends else known.pin,
             patience=self.claim.patience if ends else 0,
+            base=self.claim.origin,
             notice=seq if notice else 0,
         )
 

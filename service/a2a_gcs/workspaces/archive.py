@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-import google_crc32c
 from isal import igzip, igzip_lib, isal_zlib
 
 from a2a_gcs.workspaces.bridge import CHUNK
 from a2a_gcs.workspaces.errors import SnapshotCorrupt, UnsafeArchive
 from a2a_gcs.workspaces.index import GZIP, LEVEL
 from a2a_gcs.workspaces.limits import Meter
-from a2a_gcs.workspaces.manifest import Part
-from a2a_gcs.workspaces.members import BLOCK, Member, decode, encode, padding, parse_block, parse_records
+from a2a_gcs.workspaces.members import BLOCK, Header, Member, decode, encode, padding, parse_block, parse_records
 
 _RECORD = 20 * BLOCK
 _MAX_EXTENDED = 1 << 20  # a PAX header holds two paths and some numbers
@@ -78,90 +75,6 @@ class TarGzWriter:
         self._packed.clear()
 
 
-class PartWriter:
-    """Writes a tar as gzip members of their own, each handed to `sink` with its name as soon as it is cut.
-
-    A file over `size` bytes is cut off from what is before and after it, after its header, and after every
-    `size` bytes: what is appended to it, or changed in place, leaves most of its parts as they were.
-
-    Attributes:
-        parts: All so far, also those that were kept.
-    """
-
-    def __init__(self, size: int, sink: Callable[[Part, bytes], None], meter: Meter) -> None:
-        self._size = size
-        self._sink = sink
-        self._meter = meter
-        self._large = False
-        self._total = 0
-        self._total_packed = 0
-        self._fresh()
-        self.parts: list[Part] = []
-
-    def member(self, member: Member) -> None:
-        self._large = member.size > self._size
-        if self._large:
-            self.cut()
-        self._write(encode(member))
-        if self._large:
-            self.cut()
-
-    def content(self, data: bytes) -> None:
-        start = 0
-        while start < len(data):
-            left = self._size - self._unpacked if self._large else CHUNK
-            run = data[start : start + min(left, CHUNK)]
-            self._write(run)
-            start += len(run)
-            if len(run) == left and self._large:
-                self.cut()
-
-    def end_of_file(self, size: int) -> None:
-        self._write(bytes(padding(size)))
-        if self._large:
-            self.cut()
-
-    def cut(self) -> None:
-        """Ends a part, if there is anything in it."""
-        if not self._unpacked:
-            return
-        self._compress()
-        self._packed += self._gzip.flush()
-        data = bytes(self._packed)
-        name = hashlib.sha256(data).hexdigest()
-        part = Part(name, len(data), self._unpacked, google_crc32c.value(data))
-        self._fresh()
-        self._count([part])
-        self._sink(part, data)
-
-    def keep(self, parts: Sequence[Part]) -> None:
-        """Puts parts here that are there already."""
-        self._total += sum(part.unpacked for part in parts)
-        self._count(parts)
-
-    def _count(self, parts: Sequence[Part]) -> None:
-        self.parts += parts
-        self._total_packed += sum(part.packed for part in parts)
-        self._meter.stream(self._total, self._total_packed)
-
-    def _fresh(self) -> None:
-        self._gzip = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP)
-        self._plain = bytearray()
-        self._packed = bytearray()
-        self._unpacked = 0
-
-    def _write(self, data: bytes) -> None:
-        self._plain += data
-        self._unpacked += len(data)
-        self._total += len(data)
-        if len(self._plain) >= CHUNK:
-            self._compress()
-
-    def _compress(self) -> None:
-        self._packed += self._gzip.compress(self._plain)
-        self._plain.clear()
-
-
 class TarReader:
     """Reads a tar and refuses whatever is not a whole one.
 
@@ -205,32 +118,32 @@ class TarReader:
             block = self._exactly(BLOCK)
             if block == _ZERO_BLOCK and not records:
                 return None
-            info = parse_block(block)
-            extension = self._extension(info)
+            header = parse_block(block)
+            extension = self._extension(header)
             if extension is None:
-                return decode(info, records)
+                return decode(header, records)
             records |= extension
-        raise UnsafeArchive(info.name.encode("utf-8", "surrogateescape"), "it has too many extended headers")
+        raise UnsafeArchive(header.name, "it has too many extended headers")
 
-    def _extension(self, info: tarfile.TarInfo) -> dict[bytes, bytes] | None:
-        if info.type in {tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}:
-            return parse_records(self._extended(info))
-        if info.type == tarfile.GNUTYPE_LONGNAME:
-            return {b"path": self._extended(info).rstrip(b"\0")}
-        if info.type == tarfile.GNUTYPE_LONGLINK:
-            return {b"linkpath": self._extended(info).rstrip(b"\0")}
-        if info.type == tarfile.XGLTYPE:
-            if parse_records(self._extended(info)).keys() - {b"comment"}:
+    def _extension(self, header: Header) -> dict[bytes, bytes] | None:
+        if header.type in {tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}:
+            return parse_records(self._extended(header))
+        if header.type == tarfile.GNUTYPE_LONGNAME:
+            return {b"path": self._extended(header).rstrip(b"\0")}
+        if header.type == tarfile.GNUTYPE_LONGLINK:
+            return {b"linkpath": self._extended(header).rstrip(b"\0")}
+        if header.type == tarfile.XGLTYPE:
+            if parse_records(self._extended(header)).keys() - {b"comment"}:
                 raise UnsafeArchive(b"PAX global header", "it would change every member after it")
             return {}
         return None
 
-    def _extended(self, info: tarfile.TarInfo) -> bytes:
-        if info.size > _MAX_EXTENDED:
-            reason = f"it has an extended header of {info.size:,} bytes"
-            raise UnsafeArchive(info.name.encode("utf-8", "surrogateescape"), reason)
-        payload = self._exactly(info.size)
-        self._exactly(padding(info.size))
+    def _extended(self, header: Header) -> bytes:
+        if header.size > _MAX_EXTENDED:
+            reason = f"it has an extended header of {header.size:,} bytes"
+            raise UnsafeArchive(header.name, reason)
+        payload = self._exactly(header.size)
+        self._exactly(padding(header.size))
         return payload
 
     def _exactly(self, size: int) -> bytes:

@@ -1,7 +1,8 @@
 """Where an archive is cut into parts; pure.
 
 Each cut depends on the entry before it alone, so a change moves no cuts but
-its own, and equal trees are cut alike whatever their history.
+its own, and equal trees that are cut for one size are cut alike whatever their
+history.
 """
 
 from __future__ import annotations
@@ -32,12 +33,20 @@ class Unit:
     stop: int
 
 
-def part_size(total: int, smallest: int = MIN_PART) -> int:
-    """The size to cut for, in bytes: about 256 parts, `smallest` doubled as often as that takes, 8 MiB at most."""
+def part_size(total: int, smallest: int = MIN_PART, *, known: int = 0) -> int:
+    """The size to cut for, in bytes: about 256 parts, `smallest` doubled as often as that takes, 8 MiB at most.
+
+    Args:
+        total: Bytes of content.
+        smallest: Bytes to cut for at least.
+        known: What the archive before was cut for; 0 if there is none. It is kept while 64 to 512 parts
+            come out: another size moves all cuts, and uploads everything.
+    """
     size = smallest
     while size < MAX_PART and total > size * _PARTS:
         size *= 2
-    return size
+    near = known in {size // 2, size * 2} and smallest <= known <= MAX_PART
+    return known if near and known * _PARTS // 4 < total <= known * _PARTS * 2 else size
 
 
 def cut(entries: Iterable[tuple[bytes, int]], size: int) -> list[Unit]:

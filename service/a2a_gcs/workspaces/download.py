@@ -14,13 +14,14 @@ from isal import isal_zlib
 
 from a2a_gcs.errors import NotFound, StoreError, Unavailable
 from a2a_gcs.layout import part_key
+from a2a_gcs.objectstore.checksums import encoded_crc32c, join_crc32c
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
 from a2a_gcs.records import Pin
 from a2a_gcs.workspaces.archive import UNDECODABLE
 from a2a_gcs.workspaces.bridge import Inflow, in_thread, outlast
 from a2a_gcs.workspaces.cutting import MAX_PART, cut
 from a2a_gcs.workspaces.errors import SnapshotCorrupt, SnapshotMissing, WorkspaceError
-from a2a_gcs.workspaces.index import GZIP, Index, decode_tail, encoded_crc32c, end_size, join_crc32c
+from a2a_gcs.workspaces.index import GZIP, Index, decode_tail, end_size
 from a2a_gcs.workspaces.limits import Limits
 from a2a_gcs.workspaces.manifest import Baseline, Part, Span
 from a2a_gcs.workspaces.unpack import Unpacked, unpack, unpack_plain

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from a2a_gcs.errors import NotFound
 from a2a_gcs.layout import TaskRef, context_prefix, parse_task, task_key, workspace_key
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
-from a2a_gcs.records import START_FROM, Pin, TaskMeta
+from a2a_gcs.records import START_FROM, Base, Pin, TaskMeta
 from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.workspaces.errors import NoWorkspace
 
@@ -22,12 +22,14 @@ class Archive:
         pin: The archive, by its bytes.
         size: Bytes of the archive.
         pinned: task.json names these very bytes; else the task was canceled, or runs.
+        base: What the task started from, where that is recorded.
     """
 
     ref: TaskRef
     pin: Pin
     size: int
     pinned: bool
+    base: Base | None = None
 
     @property
     def key(self) -> str:
@@ -58,7 +60,7 @@ async def find_archive(store: ObjectStore, task_id: str) -> Archive:
     except NotFound:
         raise NoWorkspace(f"task {task_id!r} has no workspace{_yet(meta)}") from None
     pin = Pin(info.version, info.crc32c)
-    return Archive(ref, pin, info.size, pinned=meta is not None and meta.pin == pin)
+    return Archive(ref, pin, info.size, pinned=meta is not None and meta.pin == pin, base=meta.base if meta else None)
 
 
 def _yet(meta: TaskMeta | None) -> str:
@@ -69,11 +71,17 @@ def _yet(meta: TaskMeta | None) -> str:
 
 
 async def find_base(store: ObjectStore, archive: Archive) -> Archive | None:
-    """The workspace that a task started from: that of the task that its message named, or of the last completed one.
+    """The workspace that a task started from; None if that was empty.
 
-    Tasks of a context follow each other, so whatever was written before this
-    task's own record, by the store's clock, came before it. None if there was none.
+    Where an earlier version did not record it, that of the task that the message named, or of the last
+    completed one: tasks of a context follow each other, so whatever was written before this task's own
+    record, by the store's clock, came before it.
+
+    Raises:
+        NoWorkspace: It is gone, or is another one by now.
     """
+    if archive.base is not None:
+        return await _recorded(store, archive, archive.base)
     named = await _start_named(store, archive.ref)
     if named:
         return await find_archive(store, named)
@@ -84,6 +92,17 @@ async def find_base(store: ObjectStore, archive: Archive) -> Archive | None:
         return None
     ref = parse_task(max(earlier, key=lambda info: info.updated).key)
     return await find_archive(store, ref.task_id) if ref else None
+
+
+async def _recorded(store: ObjectStore, archive: Archive, base: Base) -> Archive | None:
+    if not base.task_id:
+        return None
+    found = await find_archive(store, base.task_id)
+    if found.pin.crc32c != base.crc32c:
+        raise NoWorkspace(
+            f"task {archive.ref.task_id!r} started from what task {base.task_id!r} held then, which was replaced since"
+        )
+    return found
 
 
 async def _start_named(store: ObjectStore, ref: TaskRef) -> str:

@@ -1,17 +1,20 @@
 """One member of an archive and its PAX header, in both directions; pure.
 
-Blocks are parsed by `tarfile.TarInfo.frombuf`, one at a time. Everything
-around them is ours: `tarfile` reads extended headers of any length into
-memory, follows chains of them recursively, and takes a damaged header for the
-end of the archive.
+Blocks of the plain form that `encode` writes are read here; any other by
+`tarfile.TarInfo.frombuf`, one at a time, which takes several times as long.
+Everything around them is ours: `tarfile` reads extended headers of any length
+into memory, follows chains of them recursively, and takes a damaged header for
+the end of the archive.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 import tarfile
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from a2a_gcs.workspaces.errors import SnapshotCorrupt, UnsafeArchive, shown
 from a2a_gcs.workspaces.limits import MAX_PATH
@@ -27,6 +30,11 @@ _MAX_OCTAL = 8**11 - 1  # what eleven digits hold
 _NOBODY = b"0000000\0" * 2
 _REST = tarfile.POSIX_MAGIC.ljust(BLOCK - 2 * _NAME - 57, b"\0")  # no owner, no device, no prefix
 _REST_SUM = sum(_REST) + 8 * ord(" ")
+_PLAIN_NUMBERS = re.compile(rb"[0-7]{7}\0(?:0{7}\0){2}[0-7]{11}\0[0-7]{11}\0[0-7]{6}\0 \Z")
+_PLAIN_BLOCK = struct.Struct("100s7sx16x11sx11sx6s2xc100s255s")
+_PLAIN_KINDS = frozenset({tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.XHDTYPE})
+_NUMBERS = slice(_NAME, _NAME + 56)
+_CHECKSUM = slice(_NAME + 48, _NAME + 56)
 _NUMBER = re.compile(rb"\d{1,19}\Z", re.ASCII)
 _TIME = re.compile(rb"(-?)(\d{1,19})(?:\.(\d{1,30}))?\Z", re.ASCII)
 _TEXT = ("utf-8", "surrogateescape")
@@ -48,6 +56,17 @@ _REFUSED = {
     tarfile.FIFOTYPE: "a FIFO",
     tarfile.GNUTYPE_SPARSE: "a sparse file in GNU format",
 }
+
+
+class Header(NamedTuple):
+    """One header block, as it stands there."""
+
+    name: bytes
+    type: bytes
+    mode: int
+    size: int
+    mtime: int
+    target: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +137,34 @@ def padding(size: int) -> int:
     return -size % BLOCK
 
 
-def parse_block(block: bytes) -> tarfile.TarInfo:
+def parse_block(block: bytes) -> Header:
     """Reads one header block. Raises SnapshotCorrupt."""
+    header = _plain_block(block)
+    if header is not None:
+        return header
     try:
         info = tarfile.TarInfo.frombuf(block, *_TEXT)
     except (tarfile.HeaderError, ValueError, IndexError) as error:
         raise SnapshotCorrupt(f"the archive holds a damaged header: {error}") from error
+    name, target = info.name.encode(*_TEXT), info.linkname.encode(*_TEXT)
     if info.size < 0:
-        raise UnsafeArchive(info.name.encode(*_TEXT), "its size is negative")
-    return info
+        raise UnsafeArchive(name, "its size is negative")
+    return Header(name, info.type, info.mode, info.size, int(info.mtime), target)
+
+
+def _plain_block(block: bytes) -> Header | None:
+    """A block without owner, device and prefix, with plain numbers and the right checksum; None for any other."""
+    if not _PLAIN_NUMBERS.match(block[_NUMBERS]):
+        return None
+    name, mode, size, mtime, checksum, kind, target, rest = _PLAIN_BLOCK.unpack(block)
+    if rest != _REST or kind not in _PLAIN_KINDS:
+        return None
+    if sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" ") != int(checksum, 8):
+        return None
+    path, target = name.partition(b"\0")[0], target.partition(b"\0")[0]
+    if kind == tarfile.DIRTYPE:
+        path = path.rstrip(b"/")
+    return Header(path, kind, int(mode, 8), int(size, 8), int(mtime, 8), target)
 
 
 def parse_records(payload: bytes) -> dict[bytes, bytes]:
@@ -145,27 +183,27 @@ def parse_records(payload: bytes) -> dict[bytes, bytes]:
     return records
 
 
-def decode(info: tarfile.TarInfo, records: dict[bytes, bytes]) -> Member:
+def decode(header: Header, records: dict[bytes, bytes]) -> Member:
     """Puts a header block and the extended records before it together, or refuses the member.
 
     Raises:
         UnsafeArchive: Its kind, name, size, time or target is not one that `encode` could write.
     """
-    raw = records.get(b"path", info.name.encode(*_TEXT))
+    raw = records.get(b"path", header.name)
     if any(key.startswith(b"GNU.sparse") for key in records):
         raise UnsafeArchive(raw, "it is a sparse file in GNU format")
-    kind = _KINDS.get(info.type)
+    kind = _KINDS.get(header.type)
     if kind is None:
-        raise UnsafeArchive(raw, f"it is {_REFUSED.get(info.type, f'of the unknown type {info.type!r}')}")
-    size = _size(raw, records.get(b"size"), info.size)
+        raise UnsafeArchive(raw, f"it is {_REFUSED.get(header.type, f'of the unknown type {header.type!r}')}")
+    size = _size(raw, records.get(b"size"), header.size)
     if size and kind is not Kind.FILE:
         raise UnsafeArchive(raw, "it carries content, which its kind has not")
-    target = records.get(b"linkpath", info.linkname.encode(*_TEXT))
+    target = records.get(b"linkpath", header.target)
     return Member(
         path=_path(raw, kind),
         kind=kind,
-        mode=info.mode & PERMISSIONS,
-        mtime=_mtime(raw, records.get(b"mtime"), int(info.mtime)),
+        mode=header.mode & PERMISSIONS,
+        mtime=_mtime(raw, records.get(b"mtime"), header.mtime),
         size=size,
         target=_target(raw, kind, target),
     )

@@ -157,8 +157,11 @@ class Packer:
 
 
 def _read_whole(fd: int, size: int) -> bytes:
-    """Up to one byte more than `size`, which tells that the file grew."""
-    data = bytearray()
+    """Up to one byte more than `size`, which tells that the file grew. One call where it did not, as a rule."""
+    first = os.pread(fd, size + 1, 0)
+    if len(first) == size:
+        return first  # less than was asked for: its end
+    data = bytearray(first)
     while len(data) <= size and (run := os.pread(fd, size + 1 - len(data), len(data))):
         data += run
     return bytes(data)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from a2a_gcs.workspaces.archive import PartWriter, TarGzWriter
+from a2a_gcs.workspaces.archive import TarGzWriter
 from a2a_gcs.workspaces.beneath import Beneath, open_root
 from a2a_gcs.workspaces.bridge import Outflow
 from a2a_gcs.workspaces.cutting import cut
@@ -20,6 +20,7 @@ from a2a_gcs.workspaces.limits import Limits, Meter
 from a2a_gcs.workspaces.manifest import Baseline, Part, Span, Stamp, reusable
 from a2a_gcs.workspaces.notes import Notes
 from a2a_gcs.workspaces.pack import Changed, Packer
+from a2a_gcs.workspaces.part_writer import PartWriter
 from a2a_gcs.workspaces.scanner import READABLE, Entry, Tree, scan
 
 
@@ -93,20 +94,21 @@ class Reading:
     def parts(self, base: Baseline | None, size: int, outflow: Outflow[tuple[Part, bytes]]) -> Packed:
         """Packs what `base` has not into parts of about `size` bytes, which are written. Raises as `whole`."""
         entries, meter = self._tree.entries, Meter(self._limits)
-        writer = PartWriter(size, lambda part, data: outflow.write((part, data)), meter)
-        packer = Packer(self._beneath, writer, meter, outflow.check)
         plan = cut([(entry.path, entry.content) for entry in entries], size)
         runs = [[entry.path for entry in entries[unit.first : unit.stop]] for unit in plan]
         stamps = self._tree.stamps()
-        units: dict[Span, tuple[Part, ...]] = {}
-        for unit, run, parts in zip(plan, runs, reusable(base, size, runs, stamps), strict=True):
-            begin = len(writer.parts)
-            if parts is not None:
-                writer.keep(parts)
-            else:
-                packer.run(entries[unit.first : unit.stop])
-                writer.cut()
-            units[Span(run[0], run[-1], len(run))] = tuple(writer.parts[begin:])
+        places: dict[Span, slice] = {}
+        with PartWriter(size, lambda part, data: outflow.write((part, data)), meter) as writer:
+            packer = Packer(self._beneath, writer, meter, outflow.check)
+            for unit, run, parts in zip(plan, runs, reusable(base, size, runs, stamps), strict=True):
+                begin = writer.count
+                if parts is not None:
+                    writer.keep(parts)
+                else:
+                    packer.run(entries[unit.first : unit.stop])
+                    writer.cut()
+                places[Span(run[0], run[-1], len(run))] = slice(begin, writer.count)
+            writer.finish()
         self._expect_unmoved(packer.vanished, outflow.check)
         for entry in packer.vanished:
             del stamps[entry.path]
@@ -116,7 +118,7 @@ class Reading:
             self._tree.whole and not packer.vanished,
             self.notes,
             parts=writer.parts,
-            units={} if packer.vanished else units,
+            units={} if packer.vanished else {span: tuple(writer.parts[at]) for span, at in places.items()},
         )
 
     def close(self) -> None:

@@ -171,23 +171,26 @@ class Extractor:
 def _file(member: Member, name: bytes, parent: int, reader: TarReader) -> None:
     fd = os.open(name, _CREATE, 0o600, dir_fd=parent)
     try:
+        hole = False
         for data in reader.content(member):
-            _write(fd, data)
-        os.ftruncate(fd, member.size)
+            hole = _write(fd, data)
+        if hole:
+            os.ftruncate(fd, member.size)
         os.fchmod(fd, member.mode)
         os.utime(fd, ns=(member.mtime, member.mtime))
     finally:
         os.close(fd)
 
 
-def _write(fd: int, data: bytes) -> None:
-    """Writes a run; long zeros become a hole, so that sparse files stay small."""
+def _write(fd: int, data: bytes) -> bool:
+    """Writes a run; long zeros become a hole, so that sparse files stay small. Whether it was one."""
     if len(data) >= len(_HOLE) and not data.strip(b"\0"):
         os.lseek(fd, len(data), os.SEEK_CUR)
-        return
+        return True
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+    return False
 
 
 def _refusal(member: Member, error: OSError) -> WorkspaceError:

@@ -15,11 +15,12 @@ import google_crc32c
 
 from a2a_gcs.errors import Conflict, NotFound, Unavailable
 from a2a_gcs.layout import part_key
+from a2a_gcs.objectstore.checksums import encoded_crc32c, join_crc32c
 from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, Mode, ObjectInfo, ObjectStore, Source
 from a2a_gcs.records import Pin
 from a2a_gcs.workspaces.bridge import Outflow, in_thread, outlast
 from a2a_gcs.workspaces.cutting import part_size
-from a2a_gcs.workspaces.index import Index, encode_tail, encoded_crc32c, join_crc32c
+from a2a_gcs.workspaces.index import Index, encode_tail
 from a2a_gcs.workspaces.joining import Joiner
 from a2a_gcs.workspaces.manifest import Baseline, Part, unchanged
 from a2a_gcs.workspaces.saving import Packed, Reading
@@ -31,7 +32,7 @@ TAIL = "tail"
 OWNER = "saved-by"
 """Metadata name of the claim that wrote an archive."""
 _WRITE = "save-id"
-_WAITING = 2
+_WAITING = 1
 _IN_FLIGHT = 4
 
 T = TypeVar("T")
@@ -104,7 +105,8 @@ class Upload:
                 return self._stored(info, _as_it_was(self._base, tree, reading), self._base.tail)
         if tree.content <= self._whole:
             return await self._one(reading, tree)
-        return await self._parts(reading, part_size(tree.content, self._smallest))
+        known = self._base.part_size if self._base else 0
+        return await self._parts(reading, part_size(tree.content, self._smallest, known=known))
 
     # ------------------------------------------------------------------ the three ways
 

@@ -1,4 +1,4 @@
-"""Where agents work: a fresh directory per turn, in a subdirectory per process."""
+"""Where agents work: a fresh directory per turn, at the path of its context or in a subdirectory per process."""
 
 from __future__ import annotations
 
@@ -10,18 +10,39 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import structlog
 
 from a2a_gcs.workspaces.beneath import names_of, open_root
 from a2a_gcs.workspaces.bridge import in_thread, outlast
 from a2a_gcs.workspaces.errors import WorkspaceError
+from a2a_gcs.workspaces.places import Place, Places
 from a2a_gcs.workspaces.removal import remove
+
+log = structlog.get_logger(__name__)
 
 _GATE = b".lock"
 _LOCK = re.compile(rb"(run-[0-9a-f]{32})\.lock\Z")
 _RUN = re.compile(rb"run-[0-9a-f]{32}\Z")
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Occupied:
+    """A turn's directory.
+
+    Attributes:
+        path: Where it is.
+        place: The place of the context, if the directory is there.
+        left: What was there before, to be discarded.
+    """
+
+    path: Path
+    place: Place | None
+    left: tuple[Path, ...]
 
 
 class WorkDirs:
@@ -43,25 +64,67 @@ class WorkDirs:
             self._lock: int | None = os.open(self._name + b".lock", _OPEN, 0o600, dir_fd=self._root)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.mkdir(self._name, 0o700, dir_fd=self._root)
+            self._run_fd = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)
+            self._places = Places(self._root, root.resolve())
             self._remove_leftovers()
+            self._places.clear()
+
+    def occupy(self, root: str, context_id: str, task_id: str) -> Occupied:
+        """A new, empty directory at the path of its context; where a turn still works there, or may, at one of its own.
+
+        Raises:
+            WorkspaceError: It cannot be made.
+        """
+        fresh = self._fresh(context_id, task_id)
+        try:
+            place = self._places.take(root, context_id, self._run_fd, os.fsencode(fresh.name))
+        except OSError as error:
+            raise WorkspaceError.of("make", os.fsencode(fresh.name), error) from error
+        if place is None:
+            return Occupied(self.create(context_id, task_id), None, ())
+        return Occupied(place.path, place, (fresh,))
+
+    def vacate(self, place: Place, *, free: bool = True) -> Path:
+        """Moves a turn's directory away from the path of its context, which the next turn may have from now on.
+
+        Args:
+            place: Where it is.
+            free: Nobody works there any more; else nobody gets the place while this process lives.
+
+        Returns:
+            Where the directory is now, to be discarded.
+        """
+        away = self._run / f"{os.fsdecode(place.name)}-{next(self._numbers)}"
+        try:
+            self._places.leave(place, self._run_fd, os.fsencode(away.name), free=free)
+        except OSError as error:
+            log.warning("workspace.place_not_left", error=str(error))
+        return away
+
+    def lock_of(self, path: Path) -> int | None:
+        """A descriptor that keeps others from the path of a context while any process has it; None elsewhere."""
+        return self._places.lock_of(path)
 
     def create(self, context_id: str, task_id: str) -> Path:
         """A new, empty directory that never had another use; the ids show in its name only as a digest."""
-        if self._lock is None:
-            raise WorkspaceError("the working directories are closed")
-        digest = hashlib.sha256(f"{context_id}\0{task_id}".encode("utf-8", "surrogatepass")).hexdigest()
-        path = self._run / f"{digest[:16]}-{next(self._numbers)}"
+        path = self._fresh(context_id, task_id)
         try:
             path.mkdir(mode=0o700)
         except OSError as error:
             raise WorkspaceError.of("make", os.fsencode(path.name), error) from error
         return path
 
+    def _fresh(self, context_id: str, task_id: str) -> Path:
+        if self._lock is None:
+            raise WorkspaceError("the working directories are closed")
+        digest = hashlib.sha256(f"{context_id}\0{task_id}".encode("utf-8", "surrogatepass")).hexdigest()
+        return self._run / f"{digest[:16]}-{next(self._numbers)}"
+
     async def discard(self, path: Path) -> None:
-        """Removes a directory that `create` made, whatever became of it; twice is fine.
+        """Removes a directory that `create` made or `vacate` moved away, whatever became of it; twice is fine.
 
         Raises:
-            ValueError: `create` did not make it.
+            ValueError: It is no such directory.
             WorkspaceError: It cannot be removed.
         """
         if path.parent != self._run or path.name in {"", ".", ".."}:
@@ -75,6 +138,8 @@ class WorkDirs:
         if self._lock is None:
             return
         with self._gate():
+            self._places.close()
+            os.close(self._run_fd)
             remove(self._name, self._root)
             os.unlink(self._name + b".lock", dir_fd=self._root)
             os.close(self._lock)

@@ -106,7 +106,21 @@ def test_every_setting_is_in_the_table_with_its_default():
             assert rows[f"A2A_GCS_{name.upper()}"] == str(field.default)
 
 
-@pytest.mark.parametrize("command", ["serve", "dev", "send", "cancel", "workspace", "migrate"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "serve",
+        "dev",
+        "send",
+        "cancel",
+        "contexts",
+        "tasks",
+        "show",
+        "workspace",
+        "config show",
+        "migrate",
+    ],
+)
 def test_every_command_is_shown(command):
     """Somewhere among the command lines."""
     assert f"a2a-gcs {command}" in "".join(blocks("shell"))

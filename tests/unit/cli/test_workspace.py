@@ -112,6 +112,19 @@ class Tasks:
 
         asyncio.run(write())
 
+    def forget_bases(self):
+        """Leaves task.json as versions wrote it that did not record where a task started."""
+
+        async def forget():
+            async with open_store(self.uri) as store:
+                records = [info for info in (await store.list("contexts/")).objects if info.key.endswith("/task.json")]
+                for info in sorted(records, key=lambda info: info.updated):
+                    metadata = {name: value for name, value in info.metadata.items() if name != "base"}
+                    assert metadata != info.metadata
+                    await store.put(info.key, (await store.get(info.key)).body, OVERWRITE, metadata=metadata)
+
+        asyncio.run(forget())
+
 
 @pytest.fixture
 def tasks(tmp_path):
@@ -312,6 +325,26 @@ def test_diff_of_a_task_that_was_told_where_to_start(workspace, tasks):
     first = tasks.end(a="1\n")
     tasks.end(a="other\n")
     assert workspace("diff", tasks.end(a="1\n2\n", start_from=first), "--stat").startswith("changed   a  +1 -0\n")
+
+
+def test_diff_of_a_task_whose_base_was_replaced_says_so(refused, tasks):
+    """What it started from is recorded by its checksum, so other bytes in its place are not taken for it."""
+    first = tasks.end(a="1\n")
+    task = tasks.end(a="2\n")
+    tasks.replace(first, archive({"a": b"other"}))
+    assert (
+        refused("diff", task) == f"task {task!r} started from what task {first!r} held then, which was replaced since"
+    )
+
+
+def test_diff_of_a_task_of_an_earlier_version(workspace, tasks):
+    """Nothing was recorded: the last one that completed before it, or the one that its message named."""
+    first = tasks.end(a="1\n")
+    tasks.end(FAILED, a="failed\n")
+    second, third = tasks.end(a="2\n"), tasks.end(a="3\n", start_from=first)
+    tasks.forget_bases()
+    assert "-1\n+2\n" in workspace("diff", second)
+    assert "-1\n+3\n" in workspace("diff", third)
 
 
 def test_diff_stat_counts(workspace, tasks):

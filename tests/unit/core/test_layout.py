@@ -15,11 +15,17 @@ from a2a_gcs.layout import (
     decode_segment,
     encode_segment,
     heartbeat_key,
+    owed_key,
     parse_context,
+    parse_owed,
     parse_pointer,
+    parse_push_config,
+    parse_push_mark,
     parse_root,
     parse_task,
     pointer_key,
+    push_config_key,
+    push_mark_key,
     root_above,
     root_of,
     task_key,
@@ -207,3 +213,23 @@ def test_a_contexts_record_is_known_by_its_key(value):
         heartbeat_key(value),
     ):
         assert parse_context(key) is None
+
+
+@given(ids, ids, ids, st.integers(1, 2**70))
+@example("c", "t", "owed", 1)
+@example("c", "t", "owed/1", 1)
+def test_configurations_and_kept_notices_are_told_apart(context_id, task_id, config_id, number):
+    """Each is found again by its key, whatever a configuration is called, and neither is taken for the other."""
+    ref = TaskRef(context_id, task_id)
+    config, owed = push_config_key(ref, config_id), owed_key(ref, number)
+    assert (parse_push_config(config), parse_owed(config)) == (config_id, None)
+    assert (parse_push_config(owed), parse_owed(owed)) == (None, number)
+    assert parse_task(config) is parse_task(owed) is None
+
+
+@given(ids, st.one_of(st.just(""), ids))
+def test_marks_name_root_and_task(task_id, owner):
+    """Of the bucket's prefix itself and of a root below it."""
+    root = root_of(owner=owner)
+    assert parse_push_mark(push_mark_key(root, task_id)) == (root, task_id)
+    assert parse_push_mark(heartbeat_key("h")) is None

@@ -16,6 +16,7 @@ from a2a_gcs.records import (
     SCHEMA,
     TURN_STRIDE,
     Active,
+    Base,
     ContextRecord,
     HeartbeatRecord,
     LastCompleted,
@@ -27,7 +28,7 @@ from a2a_gcs.records import (
 )
 
 LATER_CONTEXT = {
-    "schema": 7,
+    "schema": SCHEMA,
     "contextId": "c",
     "epoch": 3,
     "active": None,
@@ -54,7 +55,7 @@ def test_a_context_record_keeps_what_it_does_not_know(change):
     assert body["later"] == LATER_CONTEXT["later"]
     assert body["lastCompleted"] == LATER_CONTEXT["lastCompleted"]
     assert body["messages"] == LATER_CONTEXT["messages"]
-    assert body["schema"] == 7
+    assert body["schema"] == SCHEMA
     assert body["epoch"] == 4
 
 
@@ -153,7 +154,10 @@ metas = st.builds(
     journal=st.integers(0, 10**6),
     was=st.text(max_size=5),
     patience=st.integers(0, 10**6),
+    push=st.booleans(),
+    notice=st.integers(0, 2**70),
     pin=st.none() | st.builds(Pin, generation=st.integers(1, 2**62), crc32c=st.text(max_size=8)),
+    base=st.none() | st.just(Base()) | st.builds(Base, st.text("a %/\u00fc", min_size=1), st.text("A=+/", min_size=1)),
     extra=st.dictionaries(st.sampled_from(["later", "deadline"]), st.text(max_size=5)),
 )
 
@@ -174,13 +178,8 @@ def test_no_metadata():
 @pytest.mark.parametrize(
     "raw",
     [
-        {"turn": "x"},
-        {"turn": "-1"},
-        {"seq": ""},
-        {"seq": "-5"},
-        {"status-time": "now"},
-        {"pin-generation": "-3"},
-        {"turns": "1+"},
+        *({"turn": "x"}, {"turn": "-1"}, {"seq": ""}, {"seq": "-5"}, {"status-time": "now"}, {"pin-generation": "-3"}),
+        *({"base": "task"}, {"base": "a b c"}, {"base": "%ff c"}, {"turns": "1+"}),
     ],
     ids=str,
 )
@@ -188,6 +187,13 @@ def test_garbage_in_metadata_is_reported(raw):
     """A number that is none, or cannot be one, is reported instead of guessed."""
     with pytest.raises(CorruptRecord):
         TaskMeta.from_metadata("k", raw)
+
+
+def test_the_base_is_recorded_or_is_not():
+    """An empty workspace is told from one that an earlier version did not record; ids of any letters are ASCII."""
+    assert "base" not in TaskMeta().to_metadata()
+    assert TaskMeta(base=Base()).to_metadata()["base"] == "empty"
+    assert TaskMeta(base=Base("\u00fc 1", "AAAA==")).to_metadata()["base"] == "%C3%BC%201 AAAA=="
 
 
 def test_the_write_id_is_not_passed_on():

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 from a2a.helpers import get_message_text
@@ -166,6 +167,14 @@ async def test_the_environment_is_what_is_documented_and_nothing_of_the_host(cal
     assert (environment["A2A_TASK_ID"], environment["A2A_CONTEXT_ID"]) == ("task-1", "ctx-1")
     assert environment["A2A_WORKSPACE"] == environment["PWD"] == str(caller.workspace)
     assert str(caller.workspace) not in environment["HOME"]
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="there is no /proc to look at descriptors")
+async def test_its_supervisor_holds_the_place_of_the_workspace(caller):
+    """So that nobody else gets that path while something of the program runs, whatever becomes of the host."""
+    caller.workspace = caller.workdirs.occupy("", "ctx-1", "task-1").path
+    heard = await caller.run(sh("ls -l /proc/$PPID/fd"))
+    assert f"-> {caller.workspace.parent}/lock\n" in heard.artifacts["output"]
 
 
 async def test_home_in_the_workspace_is_there_in_the_next_turn(caller):

@@ -59,14 +59,29 @@ async def test_how_a_program_ended_is_told_in_words(run, script, ended, says):
 
 
 async def test_it_gets_the_directory_the_environment_and_the_standard_streams(run, tmp_path):
-    """And nothing else: no other variable, no descriptor but the three."""
+    """And nothing else: no other variable, no descriptor but the three, nor what its supervisor keeps."""
     (tmp_path / "input").write_text("given")
+    ours, kept = os.pipe()
     script = "import os, sys; print(sys.stdin.read(), os.getcwd(), sorted(os.environ), os.listdir('/proc/self/fd'))"
     command = (sys.executable, "-I", "-c", script)
-    async with run(*command, environment={"ONE": "1"}, stdin=tmp_path / "input") as program:
+    async with run(*command, environment={"ONE": "1"}, stdin=tmp_path / "input", keeps=kept) as program:
         out = (await program.stdout.read()).decode()
+    os.close(ours)
+    os.close(kept)
     names = "['LC_CTYPE', 'ONE']" if "LC_CTYPE" in out else "['ONE']"  # Python sets it for itself
     assert out == f"given {tmp_path.resolve()} {names} ['0', '1', '2', '3']\n"  # 3 is the listing's own
+
+
+async def test_what_the_supervisor_keeps_is_kept_until_nothing_runs(run):
+    """Also once the host has let go of it; so the lock of a place outlives a host that is killed."""
+    ours, kept = os.pipe()
+    os.set_blocking(ours, False)
+    async with run(*sh("sleep 600"), keeps=kept):
+        os.close(kept)
+        with pytest.raises(BlockingIOError):  # somebody has the other end
+            os.read(ours, 1)
+    assert os.read(ours, 1) == b""
+    os.close(ours)
 
 
 async def test_signals_have_their_usual_effect_in_it(run):

@@ -192,6 +192,36 @@ async def test_states_that_a_dead_host_owed_are_told_by_the_next(host_of, receiv
         await finished(bucket, ref)
 
 
+async def test_who_reads_a_task_makes_up_what_is_owed(host_of, receiver, bucket):
+    """A get is enough, on any host; and one that finds everything told starts nothing."""
+    mute, reads = await host_of("mute", delivers=False), await host_of("reads")
+    claim = await mute.start()
+    ref = await register(mute, claim.ref)
+    await mute.end(claim)
+    await mute.die()
+    assert (await reads.tasks.read(ref.task_id)).terminal
+    await finished(bucket, ref)
+    assert receiver.states == ["COMPLETED"]
+    await until(lambda: not reads.deliveries._workers)
+    assert (await reads.tasks.read(ref.task_id)).terminal
+    assert not reads.deliveries._workers
+
+
+@pytest.mark.parametrize("canceled", [True, False])
+async def test_a_configuration_that_comes_with_an_answer(host_of, receiver, bucket, canceled):
+    """It is not told what the answer is for, but how the turn ends, be that by its holder or by somebody else."""
+    host, other = await host_of("a"), await host_of("b")
+    claim = await host.start()
+    await host.park(claim)
+    claim = await host.answer(claim.ref.task_id)
+    await register(host, claim.ref)
+    assert claim.record.meta.push
+    assert (await other.record(claim.ref.task_id)).meta.push
+    await (other.tasks.cancel(claim.ref.task_id) if canceled else host.end(claim))
+    await finished(bucket, claim.ref)
+    assert receiver.states == ["CANCELED" if canceled else "COMPLETED"]
+
+
 async def test_a_repeat_has_the_same_id(host_of, receiver, bucket):
     """A host that dies between the receiver's answer and its mark: the next one tells it again, by the same id."""
     first, second = await host_of("first"), await host_of("second")

@@ -124,12 +124,12 @@ def test_locations(tmp_path):
     assert isinstance(open_store("memory"), MemoryStore)
     local = open_store(f"file:{tmp_path}/d")
     assert isinstance(local, RetryingStore)
-    assert isinstance(local._store, LocalStore)
-    assert local._store._root == tmp_path / "d"
+    assert isinstance(local._store._store, LocalStore)
+    assert local._store._store._root == tmp_path / "d"
     bucket = open_store("gs://bucket")
     assert isinstance(bucket, RetryingStore)
-    assert isinstance(bucket._store, GCSStore)
-    assert isinstance(open_store("gs://bucket/")._store, GCSStore)
+    assert isinstance(bucket._store._store, GCSStore)
+    assert isinstance(open_store("gs://bucket/")._store._store, GCSStore)
     prefixed = open_store("gs://bucket/some/prefix/")
     assert isinstance(prefixed, PrefixStore)
     assert prefixed._prefix == "some/prefix/"

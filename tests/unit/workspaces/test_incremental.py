@@ -292,6 +292,25 @@ def test_an_incremental_archive_is_the_full_one_byte_for_byte(turns, elsewhere):
         asyncio.run(check(top))
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_tree_that_grows_over_the_edge_of_a_part_size_is_not_sent_anew(source, tmp_path, store, elsewhere):
+    """Nor when it shrinks again: 256 parts are no edge to an archive that has as many already."""
+    snapshots = in_parts(store)
+    rng = random.Random(7)
+    for n in range(25):
+        (source / f"f{n:02}").write_bytes(rng.randbytes(20_000))
+    saved = await snapshots.save(source, key("t0"), replaces=0)
+    directory, total = source, saved.sent
+    for number, size in enumerate((40_000, 0), 1):
+        (directory / "more").write_bytes(rng.randbytes(size))
+        saved = await snapshots.save(directory, key(f"t{number}"), replaces=0, base=saved.baseline)
+        assert saved.sent < size + total / 10
+        if elsewhere:
+            directory = tmp_path / f"host-{number}"
+            saved = await restored(snapshots, saved, f"t{number}", directory)
+    await snapshots.close()
+
+
 # ---------------------------------------------------------------- when steps fail
 
 

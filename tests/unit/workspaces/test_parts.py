@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from a2a_gcs.objectstore.checksums import join_crc32c
 from a2a_gcs.records import Pin
 from a2a_gcs.workspaces.cutting import MAX_PART, MIN_PART, cut, part_size
 from a2a_gcs.workspaces.errors import SnapshotCorrupt
-from a2a_gcs.workspaces.index import Index, decode_tail, encode_tail, join_crc32c
+from a2a_gcs.workspaces.index import Index, decode_tail, encode_tail
 from a2a_gcs.workspaces.manifest import TICK, Baseline, Part, Span, Stamp, kept, reusable, unchanged, young
 from a2a_gcs.workspaces.members import Kind, Member, encode
 
@@ -77,6 +78,28 @@ def test_a_change_moves_few_cuts():
 def test_the_size_of_parts_follows_the_workspace(total, size):
     """About 256 parts: 1 MiB each up to 256 MiB, 4 MiB at 1 GiB, never over 8 MiB."""
     assert part_size(total * MIN_PART) == size * MIN_PART
+
+
+@pytest.mark.parametrize(
+    ("total", "known", "size"),
+    [
+        (255, 1, 1),
+        (257, 1, 1),  # over the edge, and kept
+        (512, 1, 1),
+        (513, 1, 4),  # too far: cut anew
+        (257, 2, 2),
+        (256, 2, 2),  # back over the edge, and kept
+        (129, 2, 2),
+        (128, 2, 1),  # too far
+        (3000, 4, 8),
+        (3000, 16, 8),  # never larger than the largest
+        (10, 0.5, 1),  # never smaller than the smallest
+        (257, 3, 2),  # of another program
+    ],
+)
+def test_the_size_of_parts_stays_while_it_is_near(total, known, size):
+    """A tree that grows and shrinks around 256 MiB is not uploaded anew each time, in MiB."""
+    assert part_size(total * MIN_PART, known=int(known * MIN_PART)) == size * MIN_PART
     assert MAX_PART == 8 * MIN_PART
 
 

@@ -13,6 +13,7 @@ from a2a_gcs.executors.workspace import workspace
 from a2a_gcs.layout import TaskRef, workspace_key
 from a2a_gcs.objectstore.port import OVERWRITE
 from a2a_gcs.records import START_FROM
+from a2a_gcs.task_records import TaskRecords
 from tests.support.faulty_store import FaultyStore
 from tests.support.hosts import COMPLETED, FAILED, INPUT_REQUIRED, Bucket
 from tests.support.turn_host import TurnHost, journals, said
@@ -269,6 +270,75 @@ async def test_an_answer_names_no_start(start):
     assert said(await host.send("4", task_id=asked.id)) == "1;ask 2;4;"
 
 
+# ---------------------------------------------------------------- where turns work
+
+
+@pytest.mark.parametrize("warm_bytes", [0, KEPT])
+async def test_all_turns_of_a_context_work_at_one_path(start, bucket, warm_bytes):
+    """Whatever became of the turn before: agents that file their sessions by directory find them again."""
+    paths = []
+
+    async def script(context, queue):
+        paths.append(workspace(context))
+        await journals()(context, queue)
+
+    host = await start(script, warm_bytes=warm_bytes)
+    for text in ("1", "fail 2", "ask 3"):
+        last = await host.send(text)
+    assert said(await host.send("4", task_id=last.id)) == "1;ask 3;4;"
+    await host.send("5", context_id="other")
+    assert len(set(paths[:4])) == 1
+    assert paths[4] not in paths[:4]
+
+
+@pytest.mark.parametrize("text", ["1", "fail 1", "ask 1"])
+async def test_the_path_is_free_before_anybody_hears_of_the_end(start, bucket, text):
+    """When the final state is stored the directory is elsewhere: a message that follows at once has the path."""
+    found = []
+
+    async with FaultyStore(bucket.store) as store:
+
+        async def look(_):
+            found.append(host.workdirs.occupy("", "ctx", "next").path)
+
+        async def script(context, queue):
+            await until(lambda: store.count("put", "*/task.json"), what="the task's beginning")
+            store.act("put", "*/task.json", look)
+            found.append(workspace(context))
+            await journals()(context, queue)
+
+        host = await start(script, store=store)
+        await host.send(text)
+    assert len(found) == 2
+    assert found[0] == found[1]
+
+
+async def test_no_turn_works_where_an_agent_did_not_stop(start, bucket):
+    """It may go on writing to the path that it was given; later turns are elsewhere and see nothing of it."""
+    paths, stuck = [], asyncio.Event()
+
+    async def script(context, queue):
+        paths.append(workspace(context))
+        if context.get_user_input() == "stuck":
+            while not stuck.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await stuck.wait()
+            return
+        await journals()(context, queue)
+
+    host = await start(script, longest_run=0.1)
+    try:
+        await host.send("stuck")
+        paths[0].mkdir(parents=True, exist_ok=True)
+        (paths[0] / "late").touch()
+        host.executor._longest_run = None
+        assert said(await host.send("2")) == "2;"
+        assert paths[1] != paths[0]
+        assert not (paths[1] / "late").exists()
+    finally:
+        stuck.set()
+
+
 # ---------------------------------------------------------------- lost archives
 
 
@@ -293,6 +363,8 @@ async def test_a_setting_goes_on_with_the_last_one_that_verifies(start, bucket, 
     [announced] = [get_message_text(m) for m in task.history if "could not be restored" in get_message_text(m)]
     assert f"task {tasks[2].id} " in announced
     assert f"task {tasks[0].id}," in announced
+    _, meta = await TaskRecords(bucket.store).peek(TaskRef("ctx", task.id))
+    assert meta.base.task_id == tasks[0].id
 
 
 async def test_by_default_nothing_older_takes_its_place(start, bucket):

@@ -172,13 +172,17 @@ def test_what_the_dead_left_is_removed_and_the_living_are_left_alone(host, root)
 def test_other_things_in_the_root_are_not_ours_to_remove(root):
     """A root that holds somebody's files loses none of them, whatever their names look like."""
     root.mkdir(parents=True)
-    for name in ["home", "run-", "run-xyz", "run-" + "g" * 32]:
-        (root / name).mkdir()
+    for name in ["home", "run-", "run-xyz", "run-" + "g" * 32, "places/home", "places/home/workspace"]:
+        (root / name).mkdir(parents=True)
         (root / name / "file").write_text("mine")
 
     WorkDirs(root).close()
 
-    assert {path.name for path in root.iterdir()} == {".lock", "home", "run-", "run-xyz", "run-" + "g" * 32}
+    assert (root / "places" / "home" / "workspace" / "file").exists()
+    assert {path.name for path in root.iterdir()} == {
+        *(".lock", "places"),
+        *("home", "run-", "run-xyz", "run-" + "g" * 32),
+    }
     assert (root / "run-xyz" / "file").read_text() == "mine"
 
 
@@ -186,10 +190,12 @@ def test_close_leaves_nothing_and_ends_it(root):
     """After close, which may come twice, there is no directory and none can be made."""
     dirs = WorkDirs(root)
     dirs.create("c", "t")
+    dirs.occupy("", "c", "t")
 
     dirs.close()
     dirs.close()
 
-    assert [path.name for path in root.iterdir()] == [".lock"]
+    assert {path.name for path in root.iterdir()} == {".lock", "places"}
+    assert list((root / "places").iterdir()) == []
     with pytest.raises(WorkspaceError, match="closed"):
         dirs.create("c", "t")

@@ -29,16 +29,16 @@ class AuthMiddleware:
     Args:
         app: What is protected.
         authenticator: Tells who calls.
-        cards: Paths of further agent cards, where a host has several agents.
+        public: Further paths that need no credentials: agent cards of a host with several agents.
         sign_in: How browsers bring credentials to the console, which cannot send headers; None for not at all.
     """
 
     def __init__(
-        self, app: ASGIApp, authenticator: Authenticator, cards: Iterable[str] = (), sign_in: SignIn | None = None
+        self, app: ASGIApp, authenticator: Authenticator, public: Iterable[str] = (), sign_in: SignIn | None = None
     ) -> None:
         self._app = app
         self._authenticator = authenticator
-        self._public = PUBLIC.union(cards)
+        self._public = PUBLIC.union(public)
         self._sign_in = sign_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -224,7 +224,7 @@ class Deliveries:
             if owed or meta.open:  # the host of an open one may die with the record as it is
                 return
             if meta.state in _TERMINAL:
-                await pushing.notices.forget(ref)
+                await pushing.notices.forget(ref, kept)
                 if mark is not None:
                     await pushing.configs.unmark(mark)
             _remember(self._done, where, (version, mark.version if mark else 0))

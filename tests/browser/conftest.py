@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from a2a_gcs.objectstore import MemoryStore
+from a2a_gcs.host.settings import Settings
+from a2a_gcs.host.telemetry import configure_telemetry
+from a2a_gcs.objectstore import InstrumentedStore, MemoryStore
 from tests.browser.scene import furnish
 from tests.support.host_thread import serve_in_thread
 
@@ -74,7 +76,8 @@ async def visit(browser):
 @pytest.fixture(scope="module")
 def host():
     """A host whose agent is `scene.Showing`, without authentication."""
-    with serve_in_thread(MemoryStore(), agent="tests.browser.scene:showing") as serving:
+    configure_telemetry(Settings(), environ={})
+    with serve_in_thread(InstrumentedStore(MemoryStore()), agent="tests.browser.scene:showing") as serving:
         yield serving
 
 

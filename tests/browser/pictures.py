@@ -11,7 +11,9 @@ from PIL import Image
 from playwright.async_api import async_playwright
 
 from a2a_gcs.host.logging import configure_logging
-from a2a_gcs.objectstore import MemoryStore
+from a2a_gcs.host.settings import Settings
+from a2a_gcs.host.telemetry import configure_telemetry
+from a2a_gcs.objectstore import InstrumentedStore, MemoryStore
 from tests.browser.conftest import FLAGS, chromium
 from tests.browser.scene import furnish
 from tests.support.host_thread import serve_in_thread
@@ -52,7 +54,8 @@ def main():
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     configure_logging("error")
-    with serve_in_thread(MemoryStore(), agent="tests.browser.scene:showing") as host:
+    configure_telemetry(Settings(), environ={})
+    with serve_in_thread(InstrumentedStore(MemoryStore()), agent="tests.browser.scene:showing") as host:
         asyncio.run(take(host.url, directory))
 
 

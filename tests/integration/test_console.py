@@ -22,6 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SHOWING = "tests.browser.scene:showing"
 ALICE = "alice-token-0123456789"
+BOB = "bob-token-0123456789"
 ODD = "token/with+all-that~may.be_in/one=="
 PAGE = {"Accept": "text/html"}
 
@@ -261,6 +262,25 @@ async def test_the_cookie_counts_for_the_console_alone(guarded):
         left = await web.post("/sign-out", data=await form(web))
         assert left.status_code == 303
         assert (await web.get("/host")).status_code == 401
+
+
+async def test_the_host_page_names_the_tasks_of_its_visitor_alone():
+    """What runs for others is a number."""
+    tokens = f"alice:{ALICE},bob:{BOB}"
+    options = {"agent": SHOWING, "auth": "tokens", "tokens": tokens, "lease_seconds": 3}
+    with serve_in_thread(InstrumentedStore(MemoryStore()), **options) as serving:
+        async with A2AClient(serving.url) as client:
+            client.http.headers["Authorization"] = f"Bearer {ALICE}"
+            task = await client.send("import", context="alices", at_once=True)
+        async with browser(serving) as web:
+            pages = {}
+            while "alices" not in pages.get(ALICE, ""):  # the next heartbeat lists it
+                for token in (ALICE, BOB):
+                    pages[token] = (await web.get("/host", headers={"Authorization": f"Bearer {token}"})).text
+            assert task.id in pages[ALICE]
+            assert task.id not in pages[BOB]
+            assert "alices" not in pages[BOB]
+            assert '<p class="figure">1</p><p class="muted">turns running</p>' in pages[BOB]
 
 
 async def test_behind_tls_the_cookie_is_for_tls(guarded):

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from a2a_gcs.console.measures import Histogram
-from a2a_gcs.console.rendering import duration, page
+from a2a_gcs.console.measures import Measures
+from a2a_gcs.console.rendering import duration, page, state_label
 from a2a_gcs.console.site import Visit
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One bar of a chart, in percent of the height of the drawing."""
+class Row:
+    """One bar of a chart; its length is in percent of the longest one."""
 
     label: str
     value: int
-    height: float
+    length: float
 
 
 async def host(visit: Visit) -> Response:
     """The host page."""
-    facts = await visit.site.facts()
+    facts = await visit.site.facts(visit.agent.root_of(visit.context))
+    running = [task for one in facts.hosts for task in one.tasks]
     return page(
-        visit,
-        "host.html",
-        facts=facts,
-        latency=latency_columns(facts.latency) if facts.latency else [],
-        errors=columns(sorted(facts.errors.items())),
+        visit, "host.html", facts=facts, running=running, charts=_charts(facts.measures) if facts.measures else []
     )
 
 
-def latency_columns(found: Histogram) -> list[Column]:
-    """Buckets of a histogram, each named by its upper bound. Pure."""
-    names = [f"≤ {duration(bound)}" for bound in found.bounds] + [f"> {duration(found.bounds[-1])}"]
-    return columns(list(zip(names, found.counts, strict=True)))
+def _charts(found: Measures) -> list[tuple[str, str, list[Row]]]:
+    """Title, kind and bars of each."""
+    return [
+        ("Storage calls, by how long they took", "ran", rows((_within(b), n) for b, n in found.latency)),
+        ("Storage calls that failed, by error", "failed", rows(sorted(found.failures.items()))),
+        ("Tasks, by the states that they came to", "ran", rows((state_label(s), n) for s, n in found.states.items())),
+    ]
 
 
-def columns(values: Sequence[tuple[str, int]] | Mapping[str, int]) -> list[Column]:
-    """Bars, the tallest one over the whole height. Pure."""
-    pairs = list(values.items()) if isinstance(values, Mapping) else list(values)
+def _within(bound: float) -> str:
+    return "longer" if math.isinf(bound) else f"up to {duration(bound)}"
+
+
+def rows(values: Iterable[tuple[str, int]]) -> list[Row]:
+    """Bars of a chart, the longest one over its whole width. Pure."""
+    pairs = list(values)
     most = max((value for _, value in pairs), default=0)
-    return [Column(label, value, round(100 * value / most, 1) if most else 0.0) for label, value in pairs]
+    return [Row(label, value, round(100 * value / most, 1) if most else 0.0) for label, value in pairs]

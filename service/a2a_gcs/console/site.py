@@ -33,12 +33,14 @@ class ConsoleAgent:
         title: What its card calls it.
         handler: Answers requests, as for every binding.
         store_of: The store below the root of a call. Raises InvalidId.
+        root_of: That root.
     """
 
     name: str
     title: str
     handler: RequestHandler
     store_of: Callable[[ServerCallContext], ObjectStore]
+    root_of: Callable[[ServerCallContext], str]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Site:
 
     Attributes:
         agents: Its agents.
-        facts: What the host page shows.
+        facts: What the host page shows to who may see this root.
         hosts: Names in a Host header that are ours; None for any. Keeps pages of other sites out, whose name they let
             resolve to this machine.
         translated: The A2A error for an error of this package.
@@ -55,7 +57,7 @@ class Site:
     """
 
     agents: Sequence[ConsoleAgent]
-    facts: Callable[[], Awaitable[HostFacts]]
+    facts: Callable[[str], Awaitable[HostFacts]]
     translated: Callable[[A2AGcsError], Exception]
     hosts: frozenset[str] | None = None
     signs_in: bool = False

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 
 from a2a_gcs.clock import boottime
-from a2a_gcs.console.measures import HostFacts, LivingHost
+from a2a_gcs.console.measures import HostFacts, LivingHost, Measures
 from a2a_gcs.console.sign_in import Headers, SignIn
 from a2a_gcs.console.site import ConsoleAgent, Site
 from a2a_gcs.errors import CorruptRecord, NotFound
@@ -19,7 +20,8 @@ from a2a_gcs.host.errors import to_a2a_error
 from a2a_gcs.host.services import Services, origin
 from a2a_gcs.host.settings import LOOPBACK, Settings
 from a2a_gcs.host.stack import HostedAgent
-from a2a_gcs.layout import HOSTS_PREFIX, heartbeat_key
+from a2a_gcs.host.telemetry import samples
+from a2a_gcs.layout import HOSTS_PREFIX, TaskRef, heartbeat_key
 from a2a_gcs.objectstore import ObjectStore
 from a2a_gcs.records import HeartbeatRecord
 
@@ -31,14 +33,13 @@ def console_site(services: Services, handlers: Mapping[str, RequestHandler]) -> 
     """The console of a host, whose agents are answered for by these handlers."""
     began = boottime()
 
-    async def facts() -> HostFacts:
-        return HostFacts(hosts=await _hosts(services), uptime=boottime() - began)
-
-    agents = [
-        ConsoleAgent(agent.name, agent.card.name, handlers[agent.name], _store_of(services, agent))
-        for agent in services.agents
-    ]
     settings = services.settings
+
+    async def facts(root: str) -> HostFacts:
+        measures = Measures.of(await asyncio.to_thread(samples)) if settings.metrics else None
+        return HostFacts(await _hosts(services, root), boottime() - began, measures)
+
+    agents = [_console_agent(services, agent, handlers[agent.name]) for agent in services.agents]
     signs_in = settings.auth in _BEARER_MODES
     return Site(agents, facts, to_a2a_error, hosts=_own_names(settings), signs_in=signs_in)
 
@@ -59,8 +60,14 @@ def sign_in(services: Services, authenticator: Authenticator) -> SignIn | None:
     return SignIn(title, check)
 
 
-def _store_of(services: Services, agent: HostedAgent) -> Callable[[ServerCallContext], ObjectStore]:
-    return lambda context: services.roots.of(agent, context).store
+def _console_agent(services: Services, agent: HostedAgent, handler: RequestHandler) -> ConsoleAgent:
+    def store_of(context: ServerCallContext) -> ObjectStore:
+        return services.roots.of(agent, context).store
+
+    def root_of(context: ServerCallContext) -> str:
+        return services.roots.of(agent, context).table.root
+
+    return ConsoleAgent(agent.name, agent.card.name, handler, store_of, root_of)
 
 
 def _own_names(settings: Settings) -> frozenset[str] | None:
@@ -70,8 +77,8 @@ def _own_names(settings: Settings) -> frozenset[str] | None:
     return frozenset(name for name in (*LOOPBACK, urlsplit(origin(settings)).hostname) if name)
 
 
-async def _hosts(services: Services) -> list[LivingHost]:
-    """Every heartbeat of the bucket: counts alone, as the turns are of other owners, too."""
+async def _hosts(services: Services, root: str) -> list[LivingHost]:
+    """Every heartbeat of the bucket; of turns below other roots the number alone, as they are others'."""
     found: list[LivingHost] = []
     for info in (await services.store.list(HOSTS_PREFIX)).objects:
         try:
@@ -79,5 +86,7 @@ async def _hosts(services: Services) -> list[LivingHost]:
         except (NotFound, CorruptRecord):
             continue
         here = info.key == heartbeat_key(services.host_id)
-        found.append(LivingHost(beat.host, max(0.0, info.age), beat.lease_seconds, len(beat.open), here))
+        tasks = [TaskRef(claim.context_id, claim.task_id) for claim in beat.claims if claim.root == root]
+        age = max(0.0, info.age)
+        found.append(LivingHost(beat.host, age, beat.lease_seconds, len(beat.open), tasks, here))
     return sorted(found, key=lambda one: (not one.here, one.age))

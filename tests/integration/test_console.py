@@ -10,6 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from a2a_gcs.console import writing
 from a2a_gcs.layout import TaskRef, encode_segment, pointer_key, task_key
 from a2a_gcs.objectstore import InstrumentedStore, MemoryStore, StoreStats
 from a2a_gcs.objectstore.port import OVERWRITE
@@ -178,6 +179,14 @@ async def test_a_refused_message_is_not_lost(web):
     """Not even where its context cannot be one."""
     page = await web.post("/send", data=await form(web, text="keep me", context_id="a\nb"))
     assert (page.status_code, "keep me</textarea>" in page.text, "control characters" in page.text) == (409, True, True)
+
+
+async def test_a_new_task_is_waited_for_however_slowly_it_starts(web, monkeypatch):
+    """Looking whether an answered task runs is for answers alone, though the SDK writes an id into every message."""
+    monkeypatch.setattr(writing, "_LOOK_SECONDS", 0.001)
+    for _ in range(5):
+        sent = await web.post("/send", data=await form(web, text="sleep 0.05"))
+        assert (sent.status_code, "/console/tasks/" in sent.headers.get("location", "")) == (303, True)
 
 
 async def test_canceling_what_has_ended_says_so(web, api):

@@ -89,10 +89,11 @@ async def _begun(visit: Visit, params: SendMessageRequest) -> Task | Message | N
     For an answer the handler waits until the agent says something, which may be long; the turn is the host's own by
     then, and goes on without this request.
     """
+    answered = params.message.task_id  # the SDK writes the id of a new task into its message
     sending = asyncio.ensure_future(visit.agent.handler.on_message_send(params, visit.context))
     try:
         while not (await asyncio.wait({sending}, timeout=_LOOK_SECONDS))[0]:
-            if params.message.task_id and await _runs(visit.store, params.message.task_id):
+            if answered and await _runs(visit.store, answered):
                 return None
         return await sending
     finally:

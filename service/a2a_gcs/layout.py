@@ -7,6 +7,7 @@ Below a root:
     contexts/<ctx>/<task>/task.json         the A2A Task
     contexts/<ctx>/<task>/workspace.tar.gz  its workspace
     contexts/<ctx>/<task>/<n>.events.json   journal of a turn, n = turn * 10^6 + batch
+    contexts/<ctx>/<task>/files/<sha256>    content that is too large for task.json (decision 0006)
     contexts/<ctx>/<task>/push/<id>.json    push-notification configuration
     contexts/<ctx>/<task>/push/owed/<n>.json  a state that task.json does not tell any more, to be notified
     contexts/<ctx>/parts/<sha256>.part      what large workspaces are composed of (decision 0004)
@@ -15,6 +16,7 @@ At the bucket prefix instead of a root:
 
     hosts/<host>.json                       heartbeat
     push/<root>/<task>.json                 marks a task that has push configurations, for hosts that look for work
+    doctor/<name>.probe                     what `a2a-gcs doctor` tries permissions on
 
 Ids are opaque text. A path segment keeps `[A-Za-z0-9_-]` and a `.` that does
 not lead; every other byte of the UTF-8 form is percent-encoded, and so is the
@@ -36,28 +38,37 @@ MAX_SEGMENT_BYTES = 240
 
 BATCHES_PER_TURN = 10**6
 
+_ITSELF = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,239}")
 _RESERVED = frozenset({"context.json", "parts"})
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
 _PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
+_WORKSPACE = re.compile(r"contexts/([^/]+)/([^/]+)/workspace\.tar\.gz")
 _BELOW_CONTEXT = re.compile(r"contexts/([^/]+)/")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
+_FILE = re.compile(r"files/([0-9a-f]{64})")
 _PUSH_CONFIG = re.compile(r"contexts/[^/]+/[^/]+/push/([^/]+)\.json")
+_BELOW_CONTEXT = re.compile(
+    r"contexts/([^/]+)/(?:parts/[0-9a-f]+\.part|context\.json"
+    r"|([^/]+)/(task\.json|workspace\.tar\.gz|\d+\.events\.json|push/(?:owed/)?[^/]+\.json))"
+)
 _OWED = re.compile(r"contexts/[^/]+/[^/]+/push/owed/(\d+)\.json")
 _PUSH_MARK = re.compile(r"push/(?:(.+)/)?([^/]+)\.json")
 
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
 """First segments of roots, beside `tasks`, `contexts` and `hosts`."""
 
-_FIXED = frozenset({AGENTS, TENANTS, USERS, "tasks", "contexts", "hosts", "parts", "push", "owed", ""}) | frozenset(
-    {"contextId.txt", "context.json", "task.json", "workspace.tar.gz"}
+_FIXED = frozenset({AGENTS, TENANTS, USERS, "tasks", "contexts", "hosts", ""}) | frozenset(
+    {"parts", "push", "owed", "files", "contextId.txt", "context.json", "task.json", "workspace.tar.gz"}
 )
 
 POINTERS_PREFIX = "tasks/"
 CONTEXTS_PREFIX = "contexts/"
 HOSTS_PREFIX = "hosts/"
 PUSH_PREFIX = "push/"
+PROBES_PREFIX = "doctor/"
+"""What `a2a-gcs doctor` tries permissions on; an object stays there only if it may not be deleted."""
 
 
 class TaskRef(NamedTuple):
@@ -89,6 +100,8 @@ def encode_segment(value: str) -> str:
 
 def decode_segment(segment: str) -> str | None:
     """The id behind a segment, or None if `encode_segment` never makes such a one."""
+    if _ITSELF.fullmatch(segment) and segment not in _RESERVED:  # nearly all of them; a listing meets 100,000
+        return segment
     try:
         value = unquote_to_bytes(segment).decode()
         return value if encode_segment(value) == segment else None
@@ -202,6 +215,27 @@ def _segment_pattern(segment: str) -> str:
     return next((f"*{end}" for end in (".events.json", ".part", ".json") if segment.endswith(end)), "*")
 
 
+def file_key(ref: TaskRef, name: str) -> str:
+    """Where content beside a task is kept.
+
+    Args:
+        ref: The task.
+        name: SHA-256 of the content in hexadecimal.
+    """
+    return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/{file_reference(name)}"
+
+
+def file_reference(name: str) -> str:
+    """How task.json refers to such content: relative to its own key."""
+    return f"files/{name}"
+
+
+def parse_file_reference(url: str) -> str | None:
+    """The name in a reference of task.json to content beside it; None for any other URL."""
+    match = _FILE.fullmatch(url)
+    return match[1] if match else None
+
+
 def push_prefix(ref: TaskRef) -> str:
     """What the keys of all that is about a task's push notifications begin with."""
     return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/push/"
@@ -244,6 +278,35 @@ def parse_push_mark(key: str) -> tuple[str, str] | None:
     return (match[1] or "", task_id) if match and task_id is not None else None
 
 
+class Belongs(NamedTuple):
+    """Whose an object below `contexts/` is.
+
+    Attributes:
+        context_id: The context.
+        task_id: The task; empty for what all tasks of the context share.
+    """
+
+    context_id: str
+    task_id: str
+
+
+def parse_belongs(key: str) -> Belongs | None:
+    """Whose an object is by its key; None for pointers, and for whatever is not one of the forms above."""
+    match = _BELOW_CONTEXT.fullmatch(key)
+    if match is None:
+        return None
+    context_id, task_id = decode_segment(match[1]), decode_segment(match[2]) if match[2] else ""
+    return Belongs(context_id, task_id) if context_id is not None and task_id is not None else None
+
+
+def is_workspace(key: str) -> bool:
+    return key.endswith("/workspace.tar.gz") and parse_belongs(key) is not None
+
+
+def is_batch(key: str) -> bool:
+    return key.endswith(".events.json") and parse_belongs(key) is not None
+
+
 def heartbeat_key(host: str) -> str:
     return f"{HOSTS_PREFIX}{encode_segment(host)}.json"
 
@@ -254,9 +317,21 @@ def parse_pointer(key: str) -> str | None:
     return decode_segment(match[1]) if match else None
 
 
+def probe_key(name: str) -> str:
+    return f"{PROBES_PREFIX}{encode_segment(name)}.probe"
+
+
 def parse_task(key: str) -> TaskRef | None:
     """Context and task id of a task.json's key; None for any other key."""
-    match = _TASK.fullmatch(key)
+    return _ref(_TASK.fullmatch(key))
+
+
+def parse_workspace(key: str) -> TaskRef | None:
+    """Context and task id of a workspace.tar.gz's key; None for any other key."""
+    return _ref(_WORKSPACE.fullmatch(key))
+
+
+def _ref(match: re.Match[str] | None) -> TaskRef | None:
     if not match:
         return None
     context_id, task_id = decode_segment(match[1]), decode_segment(match[2])

@@ -162,6 +162,17 @@ class ContextRecord(Record):
     active: Active | None = None
     last_completed: LastCompleted | None = None
     messages: tuple[SeenMessage, ...] = ()
+    removing: int | None = None
+
+    @property
+    def being_removed(self) -> bool:
+        """Somebody removes what it held, and nobody has claimed it since; a claim begins anew all the same."""
+        return self.removing == self.epoch and self.active is None
+
+    def emptied(self) -> ContextRecord:
+        """The record once it is decided that the context goes: what it names is as good as gone."""
+        changes = {"active": None, "last_completed": None, "messages": ()}
+        return self.model_copy(update={"epoch": self.epoch + 1, "removing": self.epoch + 1, **changes})
 
     def claimed(self, active: Active, last: LastCompleted | None, message: SeenMessage | None) -> ContextRecord:
         """The record once a new task has claimed the context."""
@@ -293,6 +304,8 @@ class TaskMeta:
         status_time: Its timestamp in Unix milliseconds; the order of listings.
         journal: Last batch of this turn that the body holds.
         was: The state that the turn before parked in; empty if there was none.
+        was_seq: The `seq` that it parked with; 0 if there was none, or an earlier version began this turn.
+        was_journal: The last batch of that turn.
         pin: The snapshot that goes with this state.
         patience: Seconds that a parked task waits for an answer before it fails, by the store's clock; 0: for ever.
         turns: When its turns ran, by the clocks of their hosts; for people, nothing is decided by them.
@@ -311,6 +324,8 @@ class TaskMeta:
     status_time: int = 0
     journal: int = 0
     was: str = ""
+    was_seq: int = 0
+    was_journal: int = 0
     pin: Pin | None = None
     patience: int = 0
     turns: tuple[Ran, ...] = ()
@@ -321,6 +336,7 @@ class TaskMeta:
 
     _NAMES = frozenset(
         {"schema", "owner", "turn", "open", "seq", "state", "status-time", "journal", "was", "patience", "turns"}
+        | {"was-seq", "was-journal"}
         | {"push", "notice", "base"}
         | {"pin-generation", "pin-crc32c"}
         | {"write-id"}  # the store's own, fresh with every write
@@ -345,6 +361,8 @@ class TaskMeta:
                 status_time=int(raw.get("status-time", "0")),
                 journal=int(raw.get("journal", "0")),
                 was=raw.get("was", ""),
+                was_seq=_count(raw, "was-seq"),
+                was_journal=_count(raw, "was-journal"),
                 pin=Pin(generation=generation, crc32c=raw.get("pin-crc32c", "")) if generation else None,
                 patience=int(raw.get("patience", "0")),
                 turns=parse_turns(raw.get("turns", "")),
@@ -368,6 +386,8 @@ class TaskMeta:
             "journal": str(self.journal),
             "was": self.was,
         }
+        if self.was_seq:
+            known |= {"was-seq": str(self.was_seq), "was-journal": str(self.was_journal)}
         if self.patience:
             known["patience"] = str(self.patience)
         if self.turns:

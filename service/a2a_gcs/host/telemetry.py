@@ -68,6 +68,13 @@ def exposition() -> tuple[bytes, str]:
     return generate_latest(), CONTENT_TYPE_LATEST
 
 
+def samples() -> list[tuple[str, Mapping[str, str], float]]:
+    """The same as numbers: name, labels and value of every series."""
+    from prometheus_client import REGISTRY  # noqa: PLC0415 - only where metrics are kept
+
+    return [(one.name, one.labels, one.value) for metric in REGISTRY.collect() for one in metric.samples]
+
+
 def _keep_traces(exporter: Any | None) -> None:
     if exporter is None:
         return

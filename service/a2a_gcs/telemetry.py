@@ -1,4 +1,4 @@
-"""Every metric of the package, and its tracer, defined once (decision 0006).
+"""Every metric of the package, and its tracer, defined once (decision 0007).
 
 They speak OpenTelemetry's API alone. Until something sets a provider, which `host/telemetry`
 does for `a2a-gcs serve`, and a server of one's own for the library, they do nothing. No label ever

@@ -42,12 +42,18 @@ async def test_data_under_another_root(bucket):
     assert "migrate --to-root users/<owner>" in only(results, "other-root").fix
 
 
-async def test_a_task_that_cannot_be_parsed(bucket):
-    """Named, with its key; it is left alone."""
-    await reput(bucket, task_key(DONE), b"{")
-    finding = only(await examined(bucket.store, fix=True), "unreadable-task")
-    assert task_key(DONE) in finding.found
-    assert (await bucket.store.get(task_key(DONE))).body == b"{"
+@pytest.mark.parametrize("key", [task_key(DONE), context_key("done")])
+async def test_a_record_that_cannot_be_parsed(bucket, key):
+    """Named, with its key; it is left alone, and so is a pointer that only it could explain."""
+    await reput(bucket, key, b"{")
+    if key == context_key("done"):
+        await bucket.store.put(pointer_key("stray"), b"done", OVERWRITE)
+        await bucket.store.delete(heartbeat_key("h"))
+        await bucket.living.end(bucket.living.table.get("running-1"))
+    finding = only(await examined(bucket.store, fix=True), "unreadable-record")
+    assert key in finding.found
+    assert (await bucket.store.get(key)).body == b"{"
+    assert key == task_key(DONE) or await bucket.store.head(pointer_key("stray"))
 
 
 async def test_a_pointer_whose_claim_died_is_ended_as_failed(bucket):

@@ -49,6 +49,10 @@ _BELOW_CONTEXT = re.compile(r"contexts/([^/]+)/")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
 _FILE = re.compile(r"files/([0-9a-f]{64})")
 _PUSH_CONFIG = re.compile(r"contexts/[^/]+/[^/]+/push/([^/]+)\.json")
+_BELOW_CONTEXT = re.compile(
+    r"contexts/([^/]+)/(?:parts/[0-9a-f]+\.part|context\.json"
+    r"|([^/]+)/(task\.json|workspace\.tar\.gz|\d+\.events\.json|push/(?:owed/)?[^/]+\.json))"
+)
 _OWED = re.compile(r"contexts/[^/]+/[^/]+/push/owed/(\d+)\.json")
 _PUSH_MARK = re.compile(r"push/(?:(.+)/)?([^/]+)\.json")
 
@@ -272,6 +276,35 @@ def parse_push_mark(key: str) -> tuple[str, str] | None:
     match = _PUSH_MARK.fullmatch(key)
     task_id = decode_segment(match[2]) if match else None
     return (match[1] or "", task_id) if match and task_id is not None else None
+
+
+class Belongs(NamedTuple):
+    """Whose an object below `contexts/` is.
+
+    Attributes:
+        context_id: The context.
+        task_id: The task; empty for what all tasks of the context share.
+    """
+
+    context_id: str
+    task_id: str
+
+
+def parse_belongs(key: str) -> Belongs | None:
+    """Whose an object is by its key; None for pointers, and for whatever is not one of the forms above."""
+    match = _BELOW_CONTEXT.fullmatch(key)
+    if match is None:
+        return None
+    context_id, task_id = decode_segment(match[1]), decode_segment(match[2]) if match[2] else ""
+    return Belongs(context_id, task_id) if context_id is not None and task_id is not None else None
+
+
+def is_workspace(key: str) -> bool:
+    return key.endswith("/workspace.tar.gz") and parse_belongs(key) is not None
+
+
+def is_batch(key: str) -> bool:
+    return key.endswith(".events.json") and parse_belongs(key) is not None
 
 
 def heartbeat_key(host: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.infra.terraform_module import TERRAFORM, blocks, parsed, resource, text_of_module, variables
+from a2a_gcs.objectstore import bucket_settings
+from tests.infra.terraform_module import TERRAFORM, blocks, dynamic, parsed, resource, text_of_module, variables
 
 LEAST_OF_THE_BUCKET = {"roles/storage.objectUser", "roles/storage.legacyBucketReader"}
 
@@ -56,6 +57,31 @@ def test_nobody_can_make_the_bucket_public_and_only_leftovers_are_deleted_by_age
     assert bucket["soft_delete_policy"] == [{"retention_duration_seconds": "${var.soft_delete_days * 86400}"}]
     deletions = [rule["condition"] for rule in bucket["lifecycle_rule"] if rule["action"] == [{"type": "Delete"}]]
     assert [[condition["matches_suffix"] for condition in found] for found in deletions] == [[[".events.json"]]]
+
+
+def as_the_api_has_it(rule):
+    """A lifecycle rule of Terraform in the words of the JSON API."""
+    words = {re.sub("_(.)", lambda m: m[1].upper(), name): value for name, value in rule["condition"][0].items()}
+    return {"action": rule["action"][0], "condition": words}
+
+
+def test_terraform_and_bucket_apply_want_the_same_of_a_bucket():
+    """Settings, lifecycle rules, defaults and the label that says whose they are."""
+    bucket, want = resource("google_storage_bucket", "store"), bucket_settings.wanted()
+    assert bucket["uniform_bucket_level_access"] is want.uniform_access
+    assert bucket["public_access_prevention"] == want.public_access
+    assert variables()["soft_delete_days"]["default"] == want.soft_delete_days
+    assert variables()["versioning"]["default"] is want.versioning
+    rules = [as_the_api_has_it(rule) for rule in bucket["lifecycle_rule"]]
+    assert rules == [dict(rule) for rule in want.lifecycle]
+
+    (kept,) = (as_the_api_has_it(rule) for rule in dynamic(bucket, "lifecycle_rule"))
+    assert kept["condition"] == {"daysSinceNoncurrentTime": "${lifecycle_rule.value}"}
+    kept["condition"] = {"daysSinceNoncurrentTime": variables()["noncurrent_days"]["default"]}
+    assert [*rules, kept] == [dict(rule) for rule in bucket_settings.wanted(versioning=True).lifecycle]
+    assert bucket["labels"] == "${local.labels}"
+    (labels,) = (block["labels"] for block in blocks("locals") if "labels" in block)
+    assert labels[bucket_settings.MANAGED_BY] == "terraform"
 
 
 def test_the_service_account_has_the_least_that_works():

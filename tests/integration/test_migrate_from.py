@@ -25,10 +25,11 @@ from tests.support.preloaded import fork
 from tests.support.waiting import until
 
 POINTS = [
+    "*/context.json",
     "contexts/c/two/workspace.tar.gz",
     "tasks/three/contextId.txt",
     "contexts/c/three/task.json",
-    "*/context.json",
+    "contexts/c/context.json",
 ]
 """Before these writes a run is killed, one after the other."""
 

@@ -1,8 +1,10 @@
 """Writes one context.
 
-The order is that of a host: workspaces and pointers before each task.json, the tasks in the order of time, context.json
-at the very end, all of them only where there is nothing yet. So a run that broke off left a context without a record,
-and the next one goes on there: what is there already is compared with what would be written.
+First context.json as a guard: no record that a host can read, so that nobody takes a context for a new one while it
+lacks tasks (I1, I5), also when this process dies. Then, in the order of a host, workspaces and pointers before each
+task.json, the tasks in the order of time, all of them only where there is nothing yet. At the very end the record takes
+the place of the guard. A run that broke off left the guard, and the next one goes on there: what is there already is
+compared with what would be written.
 """
 
 from __future__ import annotations
@@ -12,16 +14,24 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from a2a_gcs.errors import Conflict, CorruptRecord
+from a2a_gcs.errors import Conflict, CorruptRecord, NotFound
 from a2a_gcs.layout import TaskRef, context_key, context_prefix, task_key, workspace_key
 from a2a_gcs.migration.archives import ArchiveTaken, ArchiveUnreadable, copied
 from a2a_gcs.migration.outcome import ContextPlan, body_of, metadata_of, migrated, record_of
 from a2a_gcs.migration.report import MigrationRefused, Report, Step
 from a2a_gcs.migration.source import Entry, Problem, Source
-from a2a_gcs.objectstore.port import IF_ABSENT, WRITE_ID, ObjectInfo, ObjectStore
+from a2a_gcs.objectstore.port import IF_ABSENT, WRITE_ID, IfVersion, ObjectInfo, ObjectStore
 from a2a_gcs.objectstore.rules import crc32c
 from a2a_gcs.records import Pin
 from a2a_gcs.task_records import TaskRecords
+
+_GUARD = "migrating"
+"""Metadata name by which a listing tells a guard from a record."""
+
+_GUARDING = (
+    b'{\n  "schema": 1,\n'
+    b'  "migrating": "`a2a-gcs migrate --from` has not finished with this context: run the same command again"\n}\n'
+)
 
 
 class TaskRefused(Exception):
@@ -75,9 +85,11 @@ class ContextMove:
         """
         plan = self._plan
         self._there = {info.key: info async for info in self._below()}
-        if context_key(plan.context_id) in self._there:
+        there = self._there.get(context_key(plan.context_id))
+        if there is not None and _GUARD not in there.metadata:
             self._compare()
             return
+        guard = there or (None if self._dry else await self._write_guard())
         stored: list[_Stored] = []
         for entry in plan.entries:
             try:
@@ -86,9 +98,10 @@ class ContextMove:
                 why = str(e.cause if isinstance(e, CorruptRecord) else e)
                 self._report.problems.append(Problem(f"task {entry.task_id}", why))
             self._step("moving", 1)
-        if stored and not self._dry:
-            await self._verify(stored)
-            await self._close(stored)
+        if guard is not None and not self._dry:
+            if stored:
+                await self._verify(stored)
+            await self._close(stored, guard)
 
     # ------------------------------------------------------------------ one task
 
@@ -175,15 +188,30 @@ class ContextMove:
                     "somebody writes there. Stop all hosts, then run the same command again"
                 )
 
-    async def _close(self, stored: Sequence[_Stored]) -> None:
+    async def _write_guard(self) -> ObjectInfo:
+        key, metadata = context_key(self._plan.context_id), {_GUARD: "1"}
+        try:
+            return await self._store.put(key, _GUARDING, IF_ABSENT, metadata=metadata, content_type="application/json")
+        except Conflict as e:
+            raise self._begun() from e
+
+    async def _close(self, stored: Sequence[_Stored], guard: ObjectInfo) -> None:
+        """Puts the record in the place of the guard; nothing, if there is no task to tell of."""
+        key = context_key(self._plan.context_id)
         body = record_of(self._plan, [(one.entry, one.pin) for one in stored]).to_bytes()
         try:
-            await self._store.put(context_key(self._plan.context_id), body, IF_ABSENT, content_type="application/json")
-        except Conflict as e:
-            raise MigrationRefused(
-                f"a host has begun context {self._plan.context_id} meanwhile. Stop all hosts, then run the same "
-                "command again: it reports what that context lacks"
-            ) from e
+            if not stored:
+                await self._store.delete(key, version=guard.version)
+                return
+            await self._store.put(key, body, IfVersion(guard.version), content_type="application/json")
+        except (Conflict, NotFound) as e:
+            raise self._begun() from e
+
+    def _begun(self) -> MigrationRefused:
+        return MigrationRefused(
+            f"somebody has written context {self._plan.context_id} meanwhile. Stop all hosts, then run the same "
+            "command again: it reports what that context lacks"
+        )
 
     async def _below(self) -> AsyncIterator[ObjectInfo]:
         page: str | None = None

@@ -31,8 +31,10 @@ def unpack(key: str, packed: bytes) -> dict[str, Any]:
         plain = decompressor.decompress(packed, MAX_METADATA)
     except zlib.error as e:
         raise CorruptRecord(key, f"it is not gzipped: {e}") from e
+    if decompressor.unconsumed_tail:
+        raise CorruptRecord(key, f"it unpacks to more than {MAX_METADATA >> 20} MiB")
     if not decompressor.eof:
-        raise CorruptRecord(key, "it ends too early, or unpacks to more than 256 MiB")
+        raise CorruptRecord(key, "it ends too early")
     if not plain.lstrip().startswith(b"{"):
         plain = _only_file(key, plain)
     try:
@@ -71,7 +73,11 @@ def as_task(key: str, found: Mapping[str, Any], task_id: str, millis: int) -> tu
         raw["status"] = _with_zone(status, time_of(raw))
     if not str(named).startswith("TASK_STATE_"):
         raw["kind"] = "task"  # which is how 0.3 is told
-    task, unknown = parse_task_json(key, json.dumps(raw).encode())
+    try:
+        body = json.dumps(raw, allow_nan=False).encode()
+    except ValueError as e:
+        raise CorruptRecord(key, f"it holds a number that JSON does not have: {e}") from e
+    task, unknown = parse_task_json(key, body)
     if not task.status.HasField("timestamp"):
         task.status.timestamp.FromMilliseconds(millis)
     return task, unknown

@@ -7,8 +7,9 @@ import random
 import pytest
 from a2a.types.a2a_pb2 import TaskState
 
-from a2a_gcs.errors import NotFound, Unavailable
+from a2a_gcs.errors import CorruptRecord, Unavailable
 from a2a_gcs.layout import TaskRef, context_key, pointer_key, task_key, workspace_key
+from a2a_gcs.ledger.errors import ContextBusy
 from a2a_gcs.migration.files import BucketFiles, DirectoryFiles
 from a2a_gcs.migration.migration import Migration
 from a2a_gcs.migration.old_layout import OldLayout
@@ -99,7 +100,7 @@ async def test_a_root_is_made_that_a_host_goes_on_with(old):
             assert (await bucket.store.get(workspace_key(ref))).body == body
 
     host = await bucket.host("a")
-    with pytest.raises(Exception, match="six"):
+    with pytest.raises(ContextBusy, match="six"):
         await host.start("c")
     claim = await host.answer("six")
     assert claim.base.generation == (await bucket.store.head(workspace_key(TaskRef("c", "six")))).version
@@ -147,7 +148,34 @@ async def test_a_run_that_broke_off_anywhere_is_completed_by_the_next(old):
             if not fault.served:
                 break
             broken += 1
-    assert broken == 2 * (8 + 8 + 6 + 3)  # pointers, tasks, workspaces, records
+    assert broken == 2 * (8 + 8 + 6 + 3 + 3)  # pointers, tasks, workspaces, guards, records
+
+
+async def test_a_context_that_is_half_there_is_nobodys(old):
+    """No host takes it for a new one, however long ago the run broke off; a later run completes it."""
+    bucket = Bucket()
+    faulty = FaultyStore(bucket.store)
+    faulty.fail("put", task_key(TaskRef("c", "two")))
+    with pytest.raises(Unavailable):
+        await run(source(old), faulty)
+    host = await bucket.host("a")
+    with pytest.raises(CorruptRecord, match=r"contexts/c/context\.json"):
+        await host.start("c")
+    assert not [key for key in await bucket.keys() if key.startswith("tasks/task-")]
+    await run(source(old), bucket.store)
+    with pytest.raises(ContextBusy):
+        await host.start("c")
+    await host.die()
+
+
+async def test_a_guard_goes_if_there_is_no_task_to_tell_of():
+    """A context whose only task is refused stays as new as it was."""
+    old, target = MemoryStore(), MemoryStore()
+    await keep(old, "one", packed(gemini("completed", "c")))
+    await target.put(pointer_key("one"), b"elsewhere", OVERWRITE)
+    report = await run(source(old), target)
+    assert len(report.problems) == 1
+    assert [info.key async for info in everything(target)] == [pointer_key("one")]
 
 
 async def test_a_large_workspace_is_written_in_a_stream_whose_lost_answer_is_found_out():
@@ -228,7 +256,7 @@ async def test_a_host_that_begins_the_context_meanwhile_is_not_overwritten(old):
             await target.put(key, b'{"schema": 1, "contextId": "c", "epoch": 1}', IF_ABSENT)
 
         faulty.act("put", context_key("c"), begins)
-        with pytest.raises(MigrationRefused, match="a host has begun context c"):
+        with pytest.raises(MigrationRefused, match="somebody has written context c"):
             await run(source(old), faulty)
     assert (await record_of(target)).epoch == 1
 
@@ -244,7 +272,7 @@ async def test_no_record_is_written_over_something_that_changed_meanwhile(old):
         faulty.act("put", task_key(TaskRef("c", "six")), replaced)
         with pytest.raises(MigrationRefused, match="not in the target as it was written"):
             await run(source(old), faulty)
-    with pytest.raises(NotFound):
+    with pytest.raises(CorruptRecord):
         await record_of(target)
 
 

@@ -7,6 +7,7 @@ import pytest
 from a2a.types.a2a_pb2 import TaskState
 
 from a2a_gcs.errors import CorruptRecord
+from a2a_gcs.migration import old_json
 from a2a_gcs.migration.old_json import as_task, time_of, unpack
 from a2a_gcs.migration.source import context_of, state_of
 from tests.support.legacy import gemini, packed, packed_in_tar
@@ -51,6 +52,12 @@ def test_metadata_is_gzipped_json_or_a_tar_of_it(pack):
 def test_what_is_none_is_told_with_its_reason(body, why):
     with pytest.raises(CorruptRecord, match=why):
         unpack("k", body)
+
+
+def test_metadata_that_unpacks_to_too_much_is_told_before_it_is_unpacked(monkeypatch):
+    monkeypatch.setattr(old_json, "MAX_METADATA", 1 << 20)
+    with pytest.raises(CorruptRecord, match="more than 1 MiB"):
+        unpack("k", gzip.compress(bytes(2 << 20)))
 
 
 def test_gemini_cli_keeps_state_context_and_metadata():
@@ -103,6 +110,7 @@ def test_a_missing_context_is_minted_and_always_the_same():
         (gemini("paused", "c"), "its state is 'paused'"),
         ({"__persistedState": 7}, "its state is None"),
         ({**OLD, "id": "other"}, "it holds task 'other'"),
+        (gemini("completed", "c", x=float("nan")), "a number that JSON does not have"),
         ({**OLD, "artifacts": 3}, "artifacts"),
         ({**NEW, "history": [{"parts": 3}]}, "parts"),
     ],

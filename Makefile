@@ -10,7 +10,7 @@ TOOLS := infra-tools checkov
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench bench-smoke chaos-mutants fidelity-testbench tck infra-tools infra-image check lint types imports format clean
+.PHONY: help setup run clients test bench bench-smoke chaos-mutants fidelity-testbench tck infra-tools infra-image check lint types imports format clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ infra-image: $(STAMP)  ## Carry out the Dockerfile without a container runtime, 
 run: $(STAMP)  ## Emulator, bucket and demo agent on http://127.0.0.1:8080; data stays in .a2a-gcs/
 	$(BIN)/a2a-gcs dev $(ARGS)
 
+clients: $(STAMP)  ## Other people's A2A clients, for the tests that run them (Node 20 for one of them)
+	$(BIN)/python -m tests.clients.environments
+
 test: $(STAMP)  ## Every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
@@ -47,6 +50,7 @@ bench-smoke: $(STAMP)  ## Requests, bytes and round trips of typical exchanges (
 bench: bench-smoke  ## All benchmarks, side by side
 	$(BIN)/python -m tests.benchmark.bench_gateway
 	$(BIN)/python -m tests.benchmark.bench_workspaces
+	$(BIN)/python -m tests.benchmark.bench_listing
 
 chaos-mutants: $(STAMP)  ## Break each rule of the protocol on purpose: the chaos checker has to see all of them
 	$(BIN)/python -m tests.chaos.mutants $(ARGS)

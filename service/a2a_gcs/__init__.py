@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from a2a_gcs.errors import A2AGcsError, ConfigError, StoreError
+    from a2a_gcs.executors.parts import read_part
     from a2a_gcs.executors.workspace import NoWorkspace, workspace
     from a2a_gcs.host.app import create_app
     from a2a_gcs.host.library import Host
@@ -26,6 +27,7 @@ __all__ = [
     "StoreError",
     "create_app",
     "open_store",
+    "read_part",
     "workspace",
 ]
 
@@ -39,6 +41,7 @@ _LAZY = {
     "StoreError": "errors",
     "create_app": "host.app",
     "open_store": "objectstore",
+    "read_part": "executors.parts",
     "workspace": "executors.workspace",
 }
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from a2a.server.events.event_queue import Event
+from a2a.types.a2a_pb2 import Message
 
 from a2a_gcs import telemetry
 from a2a_gcs.cas import Versioned
@@ -60,6 +61,7 @@ class Claim:
         workspace_generation: Generation of the task's own workspace.tar.gz at the claim, 0 if none (rule *wscas*).
         ledger: context.json as this claim wrote it; None for the claim of a further turn.
         pointer: The pointer that came with a new task's claim.
+        entered: The message that the turn answers, as the history has it: large parts beside the task.
         record: task.json as this process wrote or read it last; version 0 until the first save.
         pin: The snapshot that the next final state goes with.
         parks_with: The very event that ends the turn in an interrupted state; None before the workspace is stored.
@@ -75,6 +77,7 @@ class Claim:
     owner: Owner
     turn: int
     record: TaskRecord
+    entered: Message | None = None
     base: Pin | None = None
     base_ref: TaskRef | None = None
     workspace_generation: int = 0

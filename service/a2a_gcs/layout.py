@@ -7,6 +7,7 @@ Below a root:
     contexts/<ctx>/<task>/task.json         the A2A Task
     contexts/<ctx>/<task>/workspace.tar.gz  its workspace
     contexts/<ctx>/<task>/<n>.events.json   journal of a turn, n = turn * 10^6 + batch
+    contexts/<ctx>/<task>/files/<sha256>    content that is too large for task.json (decision 0006)
     contexts/<ctx>/<task>/push/<id>.json    push-notification configuration
     contexts/<ctx>/<task>/push/owed/<n>.json  a state that task.json does not tell any more, to be notified
     contexts/<ctx>/parts/<sha256>.part      what large workspaces are composed of (decision 0004)
@@ -36,6 +37,7 @@ MAX_SEGMENT_BYTES = 240
 
 BATCHES_PER_TURN = 10**6
 
+_ITSELF = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,239}")
 _RESERVED = frozenset({"context.json", "parts"})
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
@@ -43,6 +45,7 @@ _PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
 _BELOW_CONTEXT = re.compile(r"contexts/([^/]+)/")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
+_FILE = re.compile(r"files/([0-9a-f]{64})")
 _PUSH_CONFIG = re.compile(r"contexts/[^/]+/[^/]+/push/([^/]+)\.json")
 _OWED = re.compile(r"contexts/[^/]+/[^/]+/push/owed/(\d+)\.json")
 _PUSH_MARK = re.compile(r"push/(?:(.+)/)?([^/]+)\.json")
@@ -50,8 +53,8 @@ _PUSH_MARK = re.compile(r"push/(?:(.+)/)?([^/]+)\.json")
 AGENTS, TENANTS, USERS = "agents", "tenants", "users"
 """First segments of roots, beside `tasks`, `contexts` and `hosts`."""
 
-_FIXED = frozenset({AGENTS, TENANTS, USERS, "tasks", "contexts", "hosts", "parts", "push", "owed", ""}) | frozenset(
-    {"contextId.txt", "context.json", "task.json", "workspace.tar.gz"}
+_FIXED = frozenset({AGENTS, TENANTS, USERS, "tasks", "contexts", "hosts", ""}) | frozenset(
+    {"parts", "push", "owed", "files", "contextId.txt", "context.json", "task.json", "workspace.tar.gz"}
 )
 
 POINTERS_PREFIX = "tasks/"
@@ -89,6 +92,8 @@ def encode_segment(value: str) -> str:
 
 def decode_segment(segment: str) -> str | None:
     """The id behind a segment, or None if `encode_segment` never makes such a one."""
+    if _ITSELF.fullmatch(segment) and segment not in _RESERVED:  # nearly all of them; a listing meets 100,000
+        return segment
     try:
         value = unquote_to_bytes(segment).decode()
         return value if encode_segment(value) == segment else None
@@ -200,6 +205,27 @@ def _segment_pattern(segment: str) -> str:
     if segment in _FIXED:
         return segment
     return next((f"*{end}" for end in (".events.json", ".part", ".json") if segment.endswith(end)), "*")
+
+
+def file_key(ref: TaskRef, name: str) -> str:
+    """Where content beside a task is kept.
+
+    Args:
+        ref: The task.
+        name: SHA-256 of the content in hexadecimal.
+    """
+    return f"{context_prefix(ref.context_id)}{encode_segment(ref.task_id)}/{file_reference(name)}"
+
+
+def file_reference(name: str) -> str:
+    """How task.json refers to such content: relative to its own key."""
+    return f"files/{name}"
+
+
+def parse_file_reference(url: str) -> str | None:
+    """The name in a reference of task.json to content beside it; None for any other URL."""
+    match = _FILE.fullmatch(url)
+    return match[1] if match else None
 
 
 def push_prefix(ref: TaskRef) -> str:

@@ -271,6 +271,8 @@ class TaskMeta:
         status_time: Its timestamp in Unix milliseconds; the order of listings.
         journal: Last batch of this turn that the body holds.
         was: The state that the turn before parked in; empty if there was none.
+        was_seq: The `seq` that it parked with; 0 if there was none, or an earlier version began this turn.
+        was_journal: The last batch of that turn.
         pin: The snapshot that goes with this state.
         patience: Seconds that a parked task waits for an answer before it fails, by the store's clock; 0: for ever.
         base: The workspace that the task started from; None where an earlier version wrote it.
@@ -288,6 +290,8 @@ class TaskMeta:
     status_time: int = 0
     journal: int = 0
     was: str = ""
+    was_seq: int = 0
+    was_journal: int = 0
     pin: Pin | None = None
     patience: int = 0
     base: Base | None = None
@@ -297,6 +301,7 @@ class TaskMeta:
 
     _NAMES = frozenset(
         {"schema", "owner", "turn", "open", "seq", "state", "status-time", "journal", "was", "patience"}
+        | {"was-seq", "was-journal"}
         | {"push", "notice", "base"}
         | {"pin-generation", "pin-crc32c"}
         | {"write-id"}  # the store's own, fresh with every write
@@ -321,6 +326,8 @@ class TaskMeta:
                 status_time=int(raw.get("status-time", "0")),
                 journal=int(raw.get("journal", "0")),
                 was=raw.get("was", ""),
+                was_seq=_count(raw, "was-seq"),
+                was_journal=_count(raw, "was-journal"),
                 pin=Pin(generation=generation, crc32c=raw.get("pin-crc32c", "")) if generation else None,
                 patience=int(raw.get("patience", "0")),
                 base=Base.from_text(raw.get("base", "")),
@@ -343,6 +350,8 @@ class TaskMeta:
             "journal": str(self.journal),
             "was": self.was,
         }
+        if self.was_seq:
+            known |= {"was-seq": str(self.was_seq), "was-journal": str(self.was_journal)}
         if self.patience:
             known["patience"] = str(self.patience)
         if self.base:

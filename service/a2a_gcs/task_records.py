@@ -6,17 +6,20 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from a2a.types.a2a_pb2 import Task
+from a2a.types.a2a_pb2 import Task, TaskState
 from google.protobuf.json_format import MessageToDict
 
 from a2a_gcs import telemetry
+from a2a_gcs.clock import utcnow
 from a2a_gcs.errors import Conflict, CorruptRecord, InvalidId, NotFound
 from a2a_gcs.layout import TaskRef, context_key, encode_segment, owed_key, pointer_key, task_key
 from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, Mode, ObjectInfo, ObjectStore
+from a2a_gcs.pointers import PointerIndex, put_pointer
 from a2a_gcs.records import ContextRecord, OwedRecord, TaskMeta
 from a2a_gcs.task_json import TERMINAL, Unknown, format_task_json, parse_task_json, state_name, status_millis
 
 _REMEMBERED_POINTERS = 10_000
+_SUBMITTED = TaskState.Name(TaskState.TASK_STATE_SUBMITTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +80,24 @@ class TaskRecords:
     """Reads and writes the pointer and task.json of each task below one root.
 
     The pointer is written before task.json, so every task.json has one (I3).
-    A pointer never changes, so it is read once.
+    What a pointer points to never changes, so it is read once.
 
     Args:
         store: The root.
         announce: Called with every record, read or written, that tells a state which push configurations may wait for.
+        index: Is told of every task that stands still; None for those who only read.
     """
 
-    def __init__(self, store: ObjectStore, announce: Callable[[TaskRecord], None] | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        announce: Callable[[TaskRecord], None] | None = None,
+        *,
+        index: PointerIndex | None = None,
+    ) -> None:
         self._store = store
         self._announce = announce
+        self._index = index
         self._contexts: dict[str, str] = {}
 
     async def context_of(self, task_id: str) -> str | None:
@@ -113,13 +124,7 @@ class TaskRecords:
         return await self._put_pointer(ref, IF_ABSENT)
 
     async def _put_pointer(self, ref: TaskRef, mode: Mode) -> ObjectInfo:
-        return await self._store.put(
-            pointer_key(ref.task_id),
-            ref.context_id.encode(),
-            mode,
-            metadata={"context": encode_segment(ref.context_id)},
-            content_type="text/plain; charset=utf-8",
-        )
+        return await put_pointer(self._store, ref, mode, _SUBMITTED, int(utcnow().timestamp() * 1000))
 
     async def take_over_pointer(self, ref: TaskRef) -> None:
         """Makes the pointer one that the claim it came with cannot take back any more.
@@ -166,14 +171,29 @@ class TaskRecords:
         try:
             meta = TaskMeta.from_metadata(key, blob.info.metadata)
             # Off the loop: parsing a task of 50 MB takes seconds, and other tasks of this host go on meanwhile.
-            task, unknown = await _parse(key, blob.body)
-            if (task.context_id, task.id) != ref:
-                raise CorruptRecord(key, f"it holds task {task.id!r} of context {task.context_id!r}")
+            task, unknown = await _parse_of(ref, blob.body)
         except CorruptRecord as e:
             raise UnreadableTask(ref, e, meta) from e
         if not meta.state:  # written, or copied, by something that knows nothing of our metadata
             meta = meta.with_(state=state_name(task), status_time=status_millis(task))
         return self._announced(TaskRecord(ref, task, meta, blob.info.version, unknown, blob.info.age))
+
+    async def body(self, ref: TaskRef) -> Task | None:
+        """The body of task.json alone, for one class B request where `load` takes two; None if there is none.
+
+        Raises:
+            UnreadableTask: It is no task, or another one.
+            StoreError: The store failed.
+        """
+        key = task_key(ref)
+        try:
+            blob = await self._store.get(key)
+        except NotFound:
+            return None
+        try:
+            return (await _parse_of(ref, blob.body))[0]
+        except CorruptRecord as e:
+            raise UnreadableTask(ref, e, TaskMeta()) from e
 
     async def peek(self, ref: TaskRef) -> tuple[int, TaskMeta] | None:
         """Version and metadata of task.json, for one class B request; None if there is none."""
@@ -220,6 +240,8 @@ class TaskRecords:
         self._remember(seen.ref.task_id, seen.ref.context_id)
         if not seen.version or meta.state != seen.meta.state:
             telemetry.task_transitions.add(1, {"state": meta.state})
+        if not meta.open:
+            self.mark(seen.ref, meta.state, meta.status_time)
         return self._announced(TaskRecord(seen.ref, task, meta, info.version, seen.unknown))
 
     async def _keep_owed(self, seen: TaskRecord) -> None:
@@ -236,6 +258,11 @@ class TaskRecords:
             self._announce(record)
         return record
 
+    def mark(self, ref: TaskRef, state: str, status_time: int) -> None:
+        """Has the pointer of a stored task say how it stands, some time later."""
+        if self._index is not None:
+            self._index.note(ref, state, status_time)
+
     def _remember(self, task_id: str, context_id: str) -> None:
         if len(self._contexts) >= _REMEMBERED_POINTERS:
             self._contexts.pop(next(iter(self._contexts)))
@@ -251,7 +278,10 @@ async def _format(task: Task, unknown: Unknown) -> bytes:
     return await asyncio.to_thread(format_task_json, task, unknown)
 
 
-async def _parse(key: str, body: bytes) -> tuple[Task, Unknown]:
-    if len(body) < _LARGE:
-        return parse_task_json(key, body)
-    return await asyncio.to_thread(parse_task_json, key, body)
+async def _parse_of(ref: TaskRef, body: bytes) -> tuple[Task, Unknown]:
+    key = task_key(ref)
+    parse = parse_task_json(key, body) if len(body) < _LARGE else await asyncio.to_thread(parse_task_json, key, body)
+    task, unknown = parse
+    if (task.context_id, task.id) != ref:
+        raise CorruptRecord(key, f"it holds task {task.id!r} of context {task.context_id!r}")
+    return task, unknown

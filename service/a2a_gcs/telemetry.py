@@ -1,4 +1,4 @@
-"""Every metric of the package, and its tracer, defined once (decision 0006).
+"""Every metric of the package, and its tracer, defined once (decision 0007).
 
 They speak OpenTelemetry's API alone. Until something sets a provider, which `host/telemetry`
 does for `a2a-gcs serve`, and a server of one's own for the library, they do nothing. No label ever
@@ -120,6 +120,9 @@ storage_seconds = _meter.create_histogram(
 storage_bytes = Tally("a2a_gcs.storage.transferred", "By", "Bytes of object bodies, written to the bucket or read")
 storage_retries = Tally(
     "a2a_gcs.storage.retries", "{try}", "Further tries of calls to the bucket, by why they were made"
+)
+push_deliveries = Tally(
+    "a2a_gcs.push.deliveries", "{delivery}", "Push notifications sent, by outcome; each try that failed counts"
 )
 open_streams = _meter.create_up_down_counter(
     "a2a_gcs.streams.open", unit="{stream}", description="Streams of events that clients have open"

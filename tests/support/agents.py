@@ -12,6 +12,8 @@
     message <text>         answers with a plain Message
     gather <id> <text>     sends an artifact of this id, then asks for more
     spoil <path> <text>    writes a file, then fails
+
+`Files` is for large content, and sends back the files that it gets.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import time
 from pathlib import Path
 
 from a2a.helpers.proto_helpers import new_text_message
+from a2a.server.agent_execution import AgentExecutor
 from a2a.server.tasks import TaskUpdater
 from a2a.types.a2a_pb2 import Message, Part, Role, TaskState
 
@@ -110,6 +113,51 @@ class Scripted(DemoAgent):
         path, _, text = rest.partition(" ")
         (workspace(context) / path).write_text(text)
         await updater.update_status(TaskState.TASK_STATE_FAILED, _said(updater, "failed after writing"))
+
+
+class Files(AgentExecutor):
+    """Sends the files of its message back as artifacts, and completes; or asks, if the message's metadata says so.
+
+    Words: `large <n> <bytes>` sends the artifact `large` in n chunks of so many bytes; `events <n>` n events:
+    messages, chunks of an artifact, and an artifact that is replaced again and again.
+    """
+
+    async def execute(self, context, event_queue):
+        updater = TaskUpdater(event_queue, context.task_id, context.context_id)
+        word, _, rest = context.get_user_input().partition(" ")
+        if word == "large":
+            await self._large(updater, *map(int, rest.split()))
+        elif word == "events":
+            await self._events(updater, int(rest))
+        for number, part in enumerate(p for p in context.message.parts if p.raw):
+            await updater.add_artifact([part], artifact_id=f"echo-{number}", last_chunk=True)
+        if "ask" in context.message.metadata:
+            await updater.requires_input(_said(updater, "more?"))
+        else:
+            await _complete(updater, "done")
+
+    async def _events(self, updater, count):
+        for number in range(count):
+            text, kind = f"event {number}", number % 5
+            if kind == 0:
+                await updater.update_status(TaskState.TASK_STATE_WORKING, _said(updater, text))
+            elif kind == 1:
+                await updater.add_artifact([Part(text=text)], artifact_id="log", append=number > 1)
+            else:
+                await updater.add_artifact([Part(text=text)], artifact_id="progress")
+
+    async def _large(self, updater, count, size):
+        for number in range(count):
+            content = number.to_bytes(8, "big") * (size // 8)
+            await updater.add_artifact(
+                [Part(raw=content, media_type="application/x-large")],
+                artifact_id="large",
+                append=number > 0,
+                last_chunk=number == count - 1,
+            )
+
+    async def cancel(self, context, event_queue):
+        pass
 
 
 def _append(path, text):

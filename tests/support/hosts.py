@@ -36,6 +36,7 @@ from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import MemoryStore, ObjectStore
 from a2a_gcs.objectstore.port import OVERWRITE
+from a2a_gcs.pointers import PointerIndex
 from a2a_gcs.records import ContextRecord, HeartbeatRecord, Pin
 from a2a_gcs.task_records import TaskRecord, TaskRecords
 from a2a_gcs.tasks.store import BucketTaskStore
@@ -86,11 +87,13 @@ class Host:
         self.name = name
         self.bucket = store
         self.table = ClaimTable(name)
-        self.records = TaskRecords(store)
+        self.index = PointerIndex(store, apart=0.0)
+        self.records = TaskRecords(store, index=self.index)
         self.liveness = Liveness(store, self.table)
         self.journal = Journal(store)
         self.settler = Settler(self.records, self.journal, self.liveness, self.table)
-        self.ledger = Ledger(store, self.records, self.settler, self.table, **ledger_options)
+        options = {"repeat_wait": 0.0, **ledger_options}
+        self.ledger = Ledger(store, self.records, self.settler, self.table, **options)
         self.tasks = BucketTaskStore(
             store, self.records, self.journal, self.table, self.settler.settled, pace=PACE, keep_batches=keep_batches
         )

@@ -47,6 +47,7 @@ async def fill(tmp_path, store=None):
     await ended(host, store, tree, INPUT_REQUIRED, context="other")
     await store.put("contexts/ctx/t/push/p.json", b"{}", OVERWRITE, content_type="application/json")
     await store.put("contexts/ctx/t/1000001.events.json", b"{}", OVERWRITE)
+    await store.put(f"contexts/ctx/t/files/{'a' * 64}", b"large", OVERWRITE, content_type="image/png")
     await store.put("users/bob/contexts/ctx/context.json", b"bob's", OVERWRITE)
     await store.put(f"{NEW}/{KEPT}", b"alice's", OVERWRITE)
     await host.die()

@@ -16,13 +16,15 @@ from pathlib import Path
 from a2a_gcs.journal import Journaled
 from a2a_gcs.layout import TaskRef, heartbeat_key, parse_context, parse_task, workspace_key
 from a2a_gcs.objectstore.port import OVERWRITE
-from a2a_gcs.records import TURN_STRIDE, ContextRecord, Pin, repinned
+from a2a_gcs.records import TURN_STRIDE, ContextRecord, Pin, PushConfigRecord, repinned
+from a2a_gcs.tasks.push_configs import PushConfigs
 from a2a_gcs.workspaces.snapshots import Snapshots
 from tests.support.hosts import WORKING, Bucket, artifact, makes, message
 
 V1 = Path(__file__).parents[1] / "fixtures" / "records" / "v1"
 
 DONE, WAITS, RUNS = TaskRef("finished", "done"), TaskRef("waiting", "asks"), TaskRef("odd/é", "runs")
+RECEIVER = "https://hooks.example/"
 FILES = {"notes.txt": "kept\n", "sub/more.txt": "more\n" * 100}
 
 
@@ -38,8 +40,12 @@ async def fill(bucket):
     await host.save(done, WORKING, artifact("a", "content"))
     await host.end(done, pin=saved.pin)
     asks = await host.start(WAITS.context_id, message("what?", "m-2"), WAITS.task_id)
-    asks.patience = 3600
+    configs = PushConfigs(bucket.store, host.records, bucket.store, root="", table=host.table)
+    await configs.register(WAITS, PushConfigRecord(id="p", url=RECEIVER, token="secret"))
     await host.park(asks)
+    answered = await host.answer(WAITS.task_id)  # keeps the state before, which nobody has been told of
+    answered.patience = 3600
+    await host.park(answered)
     runs = await host.start(RUNS.context_id, message("go on", "m-3"), RUNS.task_id)
     await host.journal.append(RUNS, 1, 1, [Journaled(TURN_STRIDE + 9, makes(runs, "late", "from the journal"))])
     await host.beat()

@@ -21,10 +21,12 @@ from a2a.types.a2a_pb2 import (
     TaskStatusUpdateEvent,
 )
 
+from a2a_gcs.executors.large_parts import Limits, entering
 from a2a_gcs.executors.workspace import workspace
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.objectstore import ObjectStore
+from a2a_gcs.tasks.files import TaskFiles
 from a2a_gcs.workspaces.snapshots import Snapshots
 from a2a_gcs.workspaces.warm import WarmDirs
 from a2a_gcs.workspaces.workdir import WorkDirs
@@ -60,11 +62,16 @@ class Agent(AgentExecutor):
 class TurnHost(Host):
     """A host whose turns an agent runs, driven as a binding of the server would."""
 
-    def __init__(self, store: ObjectStore, name: str, script, directory, *, warm_bytes=0, **options) -> None:
+    def __init__(self, store: ObjectStore, name: str, script, directory, *, warm_bytes=0, inline=0, **options) -> None:
         super().__init__(store, name)
         self.agent = Agent(script)
         self.workdirs = WorkDirs(directory / name)
         workspaces = Workspaces(Snapshots(store, pause=0.0), self.workdirs, WarmDirs(warm_bytes))
+        enter = None
+        if inline:
+            files, limits = TaskFiles(store), Limits(inline)
+            options |= {"files": files, "limits": limits}
+            enter = entering(files, limits)
         executor = WorkspacedExecutor(self.agent, self.table, self.ledger, workspaces, stop_patience=0.2, **options)
         card = AgentCard(
             name="test",
@@ -79,7 +86,7 @@ class TurnHost(Host):
         )
         card.skills.add(id="t", name="t", description="t", tags=["t"])
         self.executor = executor
-        self.handler = RequestHandler(executor, self.tasks, self.stream, self.ledger, self.table, card)
+        self.handler = RequestHandler(executor, self.tasks, self.stream, self.ledger, self.table, card, entering=enter)
 
     def request(self, text="hello", *, task_id=None, context_id="ctx", at_once=False, message_id=None):
         said = message(text, message_id)

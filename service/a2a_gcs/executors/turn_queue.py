@@ -1,13 +1,15 @@
 """The event queue that an agent is given for one turn, between it and the SDK.
 
 It keeps the order of DESIGN 5: terminal and input-required states are held
-back until the workspace is stored. It also turns what the SDK would answer
+back until the workspace is stored. What is too large for task.json is put beside
+the task first (`large_parts`). It also turns what the SDK would answer
 with a broken task (FACTS 6) into what the agent meant, or into an error that
 the agent gets where it made the mistake.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from typing import TypeVar
@@ -27,7 +29,8 @@ from a2a.types.a2a_pb2 import (
 from google.protobuf.struct_pb2 import Struct
 
 from a2a_gcs.clock import utcnow
-from a2a_gcs.errors import A2AGcsError
+from a2a_gcs.errors import A2AGcsError, StoreError
+from a2a_gcs.executors.large_parts import GATHER_SECONDS, LargeParts
 from a2a_gcs.layout import TaskRef
 from a2a_gcs.task_json import TERMINAL
 
@@ -43,6 +46,10 @@ class AgentMistake(A2AGcsError):
     """An agent emitted something that is not allowed here; it is raised at the call that did."""
 
 
+class TaskTooLarge(A2AGcsError):
+    """What the agent emitted would make the task larger than the host keeps; the text is what the caller reads."""
+
+
 class TurnQueue(EventQueue):
     """Takes the agent's events of one turn.
 
@@ -52,15 +59,22 @@ class TurnQueue(EventQueue):
         message: The message that the turn answers; the first of a new task's history.
         current: The task so far; None in a new task.
         release: Frees the context, for an answer without a task; None where every message becomes a task.
+        large: Puts beside the task what is too large; None where everything stays in it.
+        max_bytes: Most that the task may hold, as protobuf counts.
+
+    Attributes:
+        too_large: Why the task can only fail, once it would have held more.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what a turn is made of
         self,
         out: EventQueue,
         ref: TaskRef,
         message: Message,
         current: Task | None,
         release: Callable[[], Awaitable[None]] | None,
+        large: LargeParts | None = None,
+        max_bytes: float = float("inf"),
     ) -> None:
         self._out = out
         self._ref = ref
@@ -68,6 +82,14 @@ class TurnQueue(EventQueue):
         self._release = release
         self._artifacts = {a.artifact_id for a in current.artifacts} if current else set()
         self._closed = False
+        self._large = large
+        self._max_bytes = max_bytes
+        self._bytes = (current or message).ByteSize()
+        self._one_at_a_time = asyncio.Lock()
+        self._flushing: asyncio.Task[None] | None = None
+        self.too_large: str | None = None
+        if self._bytes > max_bytes:
+            self._refuse("the message to it")
         self.published = current is not None
         self.held: TaskStatus | None = None
         self._held_metadata = Struct()
@@ -78,6 +100,8 @@ class TurnQueue(EventQueue):
     def close(self) -> None:
         """Takes no more: the turn is over. What an agent emits later is dropped, and logged."""
         self._closed = True
+        if self._flushing is not None and not self._one_at_a_time.locked():  # it sleeps; else it ends by itself
+            self._flushing.cancel()
 
     async def publish(self) -> Task:
         """Publishes the task in state working, as the first event of a new task."""
@@ -93,11 +117,19 @@ class TurnQueue(EventQueue):
 
         Raises:
             AgentMistake: It is for another task, or appends to an artifact that does not exist.
+            TaskTooLarge: The task would hold more than the host keeps; nothing of the event was taken.
+            StoreError: A large part could not be stored.
         """
+        async with self._one_at_a_time:
+            await self._take(event)
+
+    async def _take(self, event: Event) -> None:
         if self._closed or self.ended:
             log.warning("agent.event_after_end", task_id=self._ref.task_id, event_type=type(event).__name__)
             return
         self.said_something = True
+        if not isinstance(event, TaskArtifactUpdateEvent):
+            await self._flush()  # everything stays in its order
         if isinstance(event, Message):
             await self._take_message(event)
         elif isinstance(event, Task):
@@ -116,9 +148,17 @@ class TurnQueue(EventQueue):
             status: The state.
             announce: Is given the very event before anybody else sees it.
         """
-        self._closed = True
+        self.close()
         if not self.published:
             await self.publish()
+        try:
+            async with self._one_at_a_time:
+                await self._flush()
+        except TaskTooLarge as e:
+            status = failed(self._ref, str(e))
+        except StoreError as e:
+            log.error("artifact.end_not_stored", task_id=self._ref.task_id, error=str(e))  # noqa: TRY400
+            status = failed(self._ref, f"The end of an artifact could not be stored: {e}. What came before is kept.")
         final = self._addressed(TaskStatusUpdateEvent(status=status))
         if status is self.held:
             final.metadata.CopyFrom(self._held_metadata)
@@ -152,7 +192,9 @@ class TurnQueue(EventQueue):
         said = Message()
         said.CopyFrom(message)
         said.task_id, said.context_id = self._ref.task_id, self._ref.context_id
-        self.held, self._held_metadata = now(TaskStatus(state=TaskState.TASK_STATE_COMPLETED, message=said)), Struct()
+        await self._take_status(
+            TaskStatusUpdateEvent(status=TaskStatus(state=TaskState.TASK_STATE_COMPLETED, message=said))
+        )
 
     async def _take_task(self, task: Task) -> None:
         """What a whole Task adds to the one that the host published: its artifacts and its state."""
@@ -167,7 +209,12 @@ class TurnQueue(EventQueue):
     async def _take_status(self, event: TaskStatusUpdateEvent) -> None:
         if event.status.state == TaskState.TASK_STATE_UNSPECIFIED:
             raise AgentMistake("the agent emitted a status without a state")
+        if self._large is not None and event.status.HasField("message"):
+            kept = await self._large.message(event.status.message)
+            event = deepcopy(event)
+            event.status.message.CopyFrom(kept)
         if event.status.state in HELD:
+            self._grow(event, "its last message")
             self.held, self._held_metadata = now(event.status), deepcopy(event.metadata)
             return
         self.held = None  # the agent goes on after it asked for input
@@ -185,10 +232,56 @@ class TurnQueue(EventQueue):
         if not self.published:
             await self.publish()
         self._artifacts.add(artifact_id)
-        await self._emit(event)
+        if self._large is None:
+            await self._emit(event)
+            return
+        await self._large.artifact(self._addressed(event))
+        await self._tell(self._large)
+        if self._large.waiting and (self._flushing is None or self._flushing.done()):
+            self._flushing = asyncio.create_task(self._flush_later(), name=f"gather:{self._ref.task_id}")
+
+    async def _flush_later(self) -> None:
+        """Tells of what was gathered, though no more comes. What cannot be stored is tried again with what follows."""
+        await asyncio.sleep(GATHER_SECONDS)
+        async with self._one_at_a_time:
+            if self._closed:
+                return
+            try:
+                await self._flush()
+            except (StoreError, TaskTooLarge) as e:
+                log.warning("artifact.not_stored_yet", task_id=self._ref.task_id, error=str(e))
+
+    async def _flush(self) -> None:
+        if self._large is not None:
+            await self._large.flush()
+            await self._tell(self._large)
+
+    async def _tell(self, large: LargeParts) -> None:
+        """Passes on what is stored; what an interruption left comes first."""
+        while large.told:
+            await self._emit(large.told[0])
+            del large.told[0]
 
     async def _emit(self, event: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -> None:
+        what = "a message" if isinstance(event, TaskStatusUpdateEvent) else f"artifact {event.artifact.artifact_id}"
+        self._grow(event, what)
         await self._out.enqueue_event(self._addressed(event))
+
+    def _grow(self, event: TaskStatusUpdateEvent | TaskArtifactUpdateEvent, what: str) -> None:
+        """Counts an event in. Raises TaskTooLarge where that is too much, and ever after."""
+        size = event.ByteSize()
+        if self.too_large is None and self._bytes + size > self._max_bytes:
+            self._refuse(what)
+        if self.too_large is not None:
+            raise TaskTooLarge(self.too_large)
+        self._bytes += size
+
+    def _refuse(self, what: str) -> None:
+        self.too_large = (
+            f"With {what} the task would hold more than the {self._max_bytes} bytes that the host allows "
+            "(max_task_bytes). What came before is kept, and its files are saved; the next task of "
+            "this context starts from the last completed workspace."
+        )
 
     def _addressed(self, event: E) -> E:
         copy = deepcopy(event)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Literal
 
 import structlog
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events.event_queue import Event, EventQueue
-from a2a.types.a2a_pb2 import TaskState, TaskStatus
+from a2a.types.a2a_pb2 import Message, Task, TaskState, TaskStatus
 
 from a2a_gcs.claims import Claim, ClaimTable, End, Stop
 from a2a_gcs.errors import A2AGcsError, Conflict, StoreError
 from a2a_gcs.executors.checkpoints import checkpoints
+from a2a_gcs.executors.large_parts import LargeParts, Limits
+from a2a_gcs.executors.parts import PARTS_STATE
 from a2a_gcs.executors.restoring import OnLost, restore
 from a2a_gcs.executors.turn_queue import TurnQueue, failed, parked
 from a2a_gcs.executors.workspace import WORKSPACE_STATE
@@ -22,6 +25,7 @@ from a2a_gcs.layout import TaskRef
 from a2a_gcs.ledger.errors import Fenced
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.task_json import INTERRUPTED
+from a2a_gcs.tasks.files import TaskFiles
 from a2a_gcs.workspaces.errors import WorkspaceError
 from a2a_gcs.workspaces.workspaces import Workspace, Workspaces
 
@@ -59,6 +63,9 @@ class WorkspacedExecutor(AgentExecutor):
         longest_snapshot: Seconds that the snapshot at the end of a turn may take; None for any time.
         checkpoint_every: Seconds between snapshots of a turn that still runs; None for none.
         on_lost: What becomes of a task whose workspace is gone or damaged: `fail`, or go on from the `previous` one.
+        files: Where large parts go; None where everything stays in task.json.
+        limits: What stays in task.json.
+        max_task_bytes: Most that a task may hold.
         stop_patience: Seconds that an agent gets to stop when its turn ended without it.
     """
 
@@ -76,6 +83,9 @@ class WorkspacedExecutor(AgentExecutor):
         longest_snapshot: float | None = None,
         checkpoint_every: float | None = None,
         on_lost: OnLost = "fail",
+        files: TaskFiles | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        max_task_bytes: float = float("inf"),
         stop_patience: float = 5.0,
     ) -> None:
         self._agent = agent
@@ -89,6 +99,9 @@ class WorkspacedExecutor(AgentExecutor):
         self._longest_snapshot = longest_snapshot
         self._checkpoint_every = checkpoint_every
         self._on_lost: OnLost = on_lost
+        self._files = files
+        self._limits = limits
+        self._max_task_bytes = max_task_bytes
         self._stop_patience = stop_patience
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -103,12 +116,14 @@ class WorkspacedExecutor(AgentExecutor):
         claim.started = True
         current = context.current_task if claim.record.version else None
         release = (lambda: self._ledger.release(claim)) if self._answers == "message" and claim.ledger else None
-        queue = TurnQueue(event_queue, claim.ref, context.message, current, release)
+        queue = self._queue(event_queue, claim, context.message, current, release)
         if current is None and self._answers == "task":
             context.current_task = await queue.publish()
         try:
             async with self._directory(claim) as work:
                 context.call_context.state[WORKSPACE_STATE] = work.path
+                if self._files is not None:
+                    context.call_context.state[PARTS_STATE] = functools.partial(self._files.read, claim.ref)
                 await self._turn(claim, context, queue, work)
         except WorkspaceError as e:
             if not claim.held:
@@ -116,6 +131,19 @@ class WorkspacedExecutor(AgentExecutor):
             await queue.finish(failed(claim.ref, f"There is no place to work in: {e}"))
         finally:
             queue.close()
+
+    def _queue(
+        self,
+        out: EventQueue,
+        claim: Claim,
+        message: Message,
+        current: Task | None,
+        release: Callable[[], Awaitable[None]] | None,
+    ) -> TurnQueue:
+        large = None
+        if self._files is not None:
+            large = LargeParts(self._files, claim.ref, self._limits, current.artifacts if current else ())
+        return TurnQueue(out, claim.ref, claim.entered or message, current, release, large, self._max_task_bytes)
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Not used: the host stores CANCELED first, which ends the claim and so stops the agent."""
@@ -134,6 +162,9 @@ class WorkspacedExecutor(AgentExecutor):
         except (WorkspaceError, StoreError) as e:
             log.error("workspace.not_restored", task_id=claim.ref.task_id, error=str(e))  # noqa: TRY400
             await self._end(claim, queue, _not_restored(claim, e), None)
+            return
+        if queue.too_large is not None:
+            await self._end(claim, queue, failed(claim.ref, queue.too_large), work)
             return
         final = _taken(claim) or await self._run(claim, context, queue, work)
         if final is None:
@@ -178,6 +209,8 @@ class WorkspacedExecutor(AgentExecutor):
             return taken
         if interrupted and claim.stop is not None:
             return queue.held or self._stopped(claim, claim.stop)
+        if queue.too_large is not None:
+            return failed(claim.ref, queue.too_large)
         return _final_state(claim, queue, run)
 
     def _stopped(self, claim: Claim, why: Stop) -> TaskStatus:

@@ -21,6 +21,7 @@ from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, 
 from a2a_gcs.host.auth import Authenticator, open_authenticator
 from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large
+from a2a_gcs.host.files import file_routes
 from a2a_gcs.host.grpc import GrpcServer
 from a2a_gcs.host.grpc.agents import ServedAgent
 from a2a_gcs.host.grpc.authentication import CallerInterceptor
@@ -80,6 +81,7 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         _add_metrics(app)
     for agent in sorted(services.agents, key=lambda a: -a.path.count("/")):  # /a would take /a/b for its tenant b
         place = app if not agent.path else _app_of(agent)
+        place.router.routes.extend(file_routes(services.roots, agent))
         _add_agent(place, agent, handlers[agent.name], settings)
         if agent.path:
             app.mount(agent.path, place)

@@ -18,6 +18,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from a2a_gcs.errors import ConfigError
 from a2a_gcs.host.agent_card import declare_capabilities
 from a2a_gcs.host.checked import CheckedHandler
+from a2a_gcs.host.file_links import FileLinks
+from a2a_gcs.host.files import file_routes
 from a2a_gcs.host.services import Services, checked
 from a2a_gcs.host.settings import Settings
 from a2a_gcs.host.stack import HostedAgent
@@ -27,7 +29,7 @@ OPTIONS = frozenset(
     {"work_dir", "answers", "resume_from", "lease_seconds", "on_shutdown", "store_budget_seconds", "max_parts"}
     | {"max_run_seconds", "max_wait_seconds", "max_running_tasks", "max_running_tasks_per_owner"}
     | {"max_workspace_bytes", "max_workspace_files", "workspace_ignore", "max_snapshot_seconds"}
-    | {"checkpoint_minutes", "on_lost_workspace", "warm_workspace_bytes"}
+    | {"checkpoint_minutes", "on_lost_workspace", "warm_workspace_bytes", "inline_part_bytes", "max_task_bytes"}
     | {"push_notifications", "push_allowed_hosts", "push_retry_seconds", "push_timeout_seconds"}
 )
 """The settings that are not about serving; the server around a `Host` has its own."""
@@ -47,12 +49,15 @@ class Host:
         agent: The executor. `a2a_gcs.workspace(context)` is its directory.
         card: What the server says of the agent; it is not changed, `Host.card` is to be served.
         store: "memory"; "file:<dir>"; "gs://bucket[/prefix]"; or an ObjectStore, which is shared and stays open.
+        files_url: Where the server has mounted `file_routes`, as clients see it; without it nothing is kept beside
+            tasks, however large.
         owners: Callers are authenticated by the server (`ServerCallContext.user`), and each has a root of its own.
         options: Any of `OPTIONS`, as in the README's table of settings, in lower case and without the prefix.
 
     Attributes:
         card: The card, with the capabilities that hosting adds and the extension that declares the linear rule.
         request_handler: For the SDK's routes and gRPC servicers.
+        file_routes: Serve what is beside tasks, to the callers that the server's middleware names in `scope["user"]`.
 
     Raises:
         ConfigError: Store or an option cannot be used; the message names the accepted ones.
@@ -64,6 +69,7 @@ class Host:
         *,
         card: AgentCard,
         store: str | ObjectStore | None = "memory",
+        files_url: str | None = None,
         owners: bool = False,
         **options: Any,
     ) -> None:
@@ -73,8 +79,10 @@ class Host:
         self.card = AgentCard()
         self.card.CopyFrom(card)
         declare_capabilities(self.card, push=settings.push_notifications)
-        hosted = HostedAgent("", "", agent, settings.hosted()[0], self.card)
+        links = FileLinks(files_url) if files_url else None
+        hosted = HostedAgent("", "", agent, settings.hosted()[0], self.card, links)
         self._services = Services(settings, given, agents=[hosted], authenticated=owners)
+        self.file_routes = file_routes(self._services.roots, hosted)
         self._entered = self._serving = False
         inner = checked(self._services.handlers[hosted.name], hosted, settings)
         self.request_handler: RequestHandler = CheckedHandler(inner, [self._expect_serving])

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from a2a.server.events.event_queue import Event
+from a2a_gcs.tasks.stream import Told
 
 MAX_WAITING_BYTES = 1024**2
 """What one reader may leave waiting; it then goes on from what is stored."""
@@ -27,10 +27,10 @@ class ReadAhead:
         limit: Bytes of events that may wait; beyond that all that wait are dropped, and the stream is closed.
     """
 
-    def __init__(self, stream: AsyncGenerator[Event, None], limit: int = MAX_WAITING_BYTES) -> None:
+    def __init__(self, stream: AsyncGenerator[Told, None], limit: int = MAX_WAITING_BYTES) -> None:
         self._stream = stream
         self._limit = limit
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[Told] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -48,14 +48,14 @@ class ReadAhead:
         if not self._task.cancelled():
             self._task.exception()  # whoever wanted it has had it from `events`
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncIterator[Told]:
         """The events, until the stream ends or its events are dropped. Raises what the stream raises."""
         assert self._task is not None
         while True:
             while self._waiting:
-                event = self._waiting.popleft()
-                self._bytes -= event.ByteSize()
-                yield event
+                told = self._waiting.popleft()
+                self._bytes -= told.event.ByteSize()
+                yield told
             if self._task.done():
                 self._task.result()
                 return
@@ -64,9 +64,9 @@ class ReadAhead:
 
     async def _read(self) -> None:
         try:
-            async for event in self._stream:
-                self._waiting.append(event)
-                self._bytes += event.ByteSize()
+            async for told in self._stream:
+                self._waiting.append(told)
+                self._bytes += told.event.ByteSize()
                 self._news.set()
                 if self._bytes > self._limit and len(self._waiting) > 1:
                     self._waiting.clear()

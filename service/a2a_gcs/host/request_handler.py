@@ -36,7 +36,6 @@ from a2a.types.a2a_pb2 import (
     Task,
     TaskPushNotificationConfig,
     TaskState,
-    TaskStatusUpdateEvent,
 )
 from a2a.utils.errors import (
     InternalError,
@@ -54,11 +53,12 @@ from a2a_gcs.host.admission import Admission, Place
 from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuilder
 from a2a_gcs.host.errors import reason_of, to_a2a_error
 from a2a_gcs.host.read_ahead import ReadAhead
+from a2a_gcs.host.sse import noted, resumes_after
 from a2a_gcs.ledger.errors import Fenced, Repeated
-from a2a_gcs.ledger.ledger import Ledger
+from a2a_gcs.ledger.ledger import Entering, Ledger
 from a2a_gcs.task_json import INTERRUPTED, TERMINAL, state_name
 from a2a_gcs.tasks.store import BucketTaskStore
-from a2a_gcs.tasks.stream import BucketEventStream, ends_turn
+from a2a_gcs.tasks.stream import BucketEventStream, Told, ends_turn
 
 log = structlog.get_logger(__name__)
 
@@ -106,16 +106,22 @@ class _Run:
     """A turn that has been started: its events from the first on."""
 
     task_id: str
-    first: Event | None
-    rest: AsyncGenerator[Event, None]
+    first: Told | None
+    rest: AsyncGenerator[Told, None]
 
-    async def events(self) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[Told, None]:
         if self.first is None:
             return
         async with contextlib.aclosing(self.rest):
             yield self.first
-            async for event in self.rest:
-                yield event
+            async for told in self.rest:
+                yield told
+
+
+async def _unnumbered(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Told, None]:
+    async with contextlib.aclosing(events):
+        async for event in events:
+            yield Told(event)
 
 
 class RequestHandler(DefaultRequestHandlerV2):
@@ -131,6 +137,7 @@ class RequestHandler(DefaultRequestHandlerV2):
         admission: Whether new work is taken.
         push_configs: Where push configurations are kept; None where there are none.
         check_push_url: Raises for a URL that nothing may be sent to.
+        entering: Makes of a message what the history of its task gets.
     """
 
     def __init__(  # noqa: PLR0917 - what it is made of
@@ -145,13 +152,14 @@ class RequestHandler(DefaultRequestHandlerV2):
         *,
         push_configs: PushNotificationConfigStore | None = None,
         check_push_url: Callable[[str], Awaitable[None]] | None = None,
+        entering: Entering | None = None,
     ) -> None:
         super().__init__(
             agent_executor=executor,
             task_store=store,
             agent_card=card,
             push_config_store=push_configs,
-            request_context_builder=ClaimingContextBuilder(ledger),
+            request_context_builder=ClaimingContextBuilder(ledger, entering),
             event_stream=stream,
             interrupted_task_timeout=_PARKED_COPY_SECONDS,
         )
@@ -184,7 +192,8 @@ class RequestHandler(DefaultRequestHandlerV2):
         answer: Message | Task | None = None
         async with contextlib.aclosing(run.rest):
             try:
-                async for event in run.events():
+                async for told in run.events():
+                    event = told.event
                     if isinstance(event, Message):
                         answer = event  # nothing may follow it; the SDK sees to that
                     elif isinstance(event, Task) and (at_once or event.status.state in TERMINAL | INTERRUPTED):
@@ -195,10 +204,9 @@ class RequestHandler(DefaultRequestHandlerV2):
 
     async def _outcome(self, task_id: str, *, at_once: bool) -> Task:
         """The stored task, once it has ended or waits for somebody."""
-        async with contextlib.aclosing(self._stream.follow(task_id)) as events:
-            async for event in events:
-                state = event.status.state if isinstance(event, Task | TaskStatusUpdateEvent) else None
-                if at_once or state in TERMINAL | INTERRUPTED:
+        async with contextlib.aclosing(self._stream.resume(task_id, None, waits=False)) as events:
+            async for _ in events:
+                if at_once:
                     break
         record = await self._store.read(task_id)
         if record is None:
@@ -214,29 +222,32 @@ class RequestHandler(DefaultRequestHandlerV2):
         try:
             run = await self._begin(params, context, whole_tasks=False)
         except Repeated as e:
-            async with contextlib.aclosing(self._stream.follow(e.ref.task_id)) as events:
-                async for event in events:
+            after = resumes_after(context, e.ref.task_id)
+            async with contextlib.aclosing(self._resumed(e.ref.task_id, context, after, waits=False)) as resumed:
+                async for event in resumed:
                     yield event
             return
         ended = False
         async with contextlib.aclosing(run.rest), ReadAhead(run.events()) as ahead:
             try:
-                async for event in ahead.events():
-                    ended = ends_turn(event)
+                async for told in ahead.events():
+                    ended = ends_turn(told.event)
+                    event = noted(context, run.task_id, told)
                     yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
             except (A2AGcsError, InternalError) as e:
                 log.info("stream.run_lost", task_id=run.task_id, error=str(e))
-        if not ended:
-            async for event in self._rest_of_turn(run.task_id):
-                yield event
+        if not ended:  # the run was lost, or the SDK dropped its reader as too slow
+            async with contextlib.aclosing(self._resumed(run.task_id, context, None, waits=False)) as rest:
+                async for event in rest:
+                    yield event
 
-    async def _rest_of_turn(self, task_id: str) -> AsyncIterator[Event]:
-        """The stored task, then its events: for a run that was lost, and a reader whom the SDK dropped as too slow."""
-        async with contextlib.aclosing(self._stream.follow(task_id)) as events:
-            async for event in events:
-                yield event
-                if ends_turn(event):
-                    return
+    async def _resumed(
+        self, task_id: str, context: ServerCallContext, after: int | None, *, waits: bool
+    ) -> AsyncGenerator[Event, None]:
+        """What a client misses that has the events up to a version; see `BucketEventStream.resume`."""
+        async with contextlib.aclosing(self._stream.resume(task_id, after, waits=waits)) as events:
+            async for told in events:
+                yield noted(context, task_id, told)
 
     # ------------------------------------------------------------------ starting a turn
 
@@ -279,8 +290,12 @@ class RequestHandler(DefaultRequestHandlerV2):
             if params.configuration.HasField("task_push_notification_config"):  # before anything is claimed
                 await self._check_push(params.configuration.task_push_notification_config)
             active, request = await self._setup_active_task(params, context)
-            events = active.subscribe(request=request, replace_status_update_with_task=whole_tasks)
             claimed: Claim = context.state[CLAIM_STATE]
+            theirs = active.subscribe(request=request, replace_status_update_with_task=whole_tasks)
+            if whole_tasks:
+                events = _unnumbered(theirs)
+            else:
+                events = self._stream.numbered(claimed.ref.task_id, claimed.turn, theirs)
             claimed.on_stop(place.leave)
             first = await self._first_event(events, claimed)
         except BaseException:
@@ -291,7 +306,7 @@ class RequestHandler(DefaultRequestHandlerV2):
             raise
         return _Run(cast("str", request.task_id), first, events)
 
-    async def _first_event(self, events: AsyncGenerator[Event, None], claim: Claim) -> Event | None:
+    async def _first_event(self, events: AsyncGenerator[Told, None], claim: Claim) -> Told | None:
         waiting = asyncio.ensure_future(anext(events, None))
         await asyncio.wait({waiting}, timeout=START_WITHIN_SECONDS)
         if not waiting.done() and not claim.started:
@@ -345,17 +360,19 @@ class RequestHandler(DefaultRequestHandlerV2):
     ) -> AsyncGenerator[Event, None]:
         """Streams a task: first as it is stored, then what is new, until its turn ends.
 
+        With a Last-Event-ID it goes on from there instead, as long as the journal of the turn is there.
+
         Raises:
             TaskNotFoundError: There is no such task.
-            UnsupportedOperationError: It is terminal.
+            UnsupportedOperationError: It is terminal, and the client names no event before its end.
         """
-        del context
         record = await self._store.read(params.id)
         if record is None:
             raise TaskNotFoundError
-        if record.terminal:
+        after = resumes_after(context, params.id)
+        if record.terminal and (after is None or after >= record.meta.seq):
             raise UnsupportedOperationError(f"Task {params.id} is in terminal state: {state_name(record.task)}")
-        async with contextlib.aclosing(self._stream.follow(params.id)) as events:
+        async with contextlib.aclosing(self._resumed(params.id, context, after, waits=True)) as events:
             async for event in events:
                 yield event
 

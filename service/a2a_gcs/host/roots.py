@@ -6,8 +6,10 @@ root can name a key below another.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
+from typing import TypeVar
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
@@ -38,6 +40,8 @@ from a2a_gcs.layout import root_of
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore
 from a2a_gcs.root_shapes import Hosting, Survey
+
+E = TypeVar("E", bound=Event)
 
 _KEPT = 1000
 """Stacks of roots that are kept though nothing runs below them."""
@@ -76,6 +80,7 @@ class Roots:
             await stack.handler.aclose()
             await stack.tasks.aclose()
             await stack.snapshots.close()
+        await asyncio.gather(*(ground.index.aclose() for ground in self._grounds.values()))
 
     def _ground(self, root: str) -> Ground:
         if root not in self._grounds:
@@ -123,6 +128,10 @@ class RootedHandler(SdkRequestHandler):
         self._agent = agent
         self._agent_card = agent.card  # the SDK's adapters look for it here
 
+    def _shown(self, event: E, context: ServerCallContext) -> E:
+        """An answer as clients get it: what is beside the task has an address."""
+        return event if self._agent.links is None else self._agent.links.shown(event, context.tenant)
+
     def _of(self, context: ServerCallContext) -> RequestHandler:
         try:
             return self._roots.of(self._agent, context).handler
@@ -131,33 +140,36 @@ class RootedHandler(SdkRequestHandler):
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
         answer: Task | Message = await self._of(context).on_message_send(params, context)
-        return answer
+        return self._shown(answer, context)
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
         async with contextlib.aclosing(self._of(context).on_message_send_stream(params, context)) as events:
             async for event in events:
-                yield event
+                yield self._shown(event, context)
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
         async with contextlib.aclosing(self._of(context).on_subscribe_to_task(params, context)) as events:
             async for event in events:
-                yield event
+                yield self._shown(event, context)
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
         answer: Task | None = await self._of(context).on_get_task(params, context)
-        return answer
+        return answer and self._shown(answer, context)
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         answer: ListTasksResponse = await self._of(context).on_list_tasks(params, context)
+        for task in answer.tasks:
+            if (shown := self._shown(task, context)) is not task:
+                task.CopyFrom(shown)
         return answer
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task | None:
         answer: Task | None = await self._of(context).on_cancel_task(params, context)
-        return answer
+        return answer and self._shown(answer, context)
 
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext

@@ -55,6 +55,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from a2a_gcs.host.checked import REACHED_STATE, Check
+from a2a_gcs.host.sse import with_ids
 from a2a_gcs.host.versions import is_03
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -82,7 +83,7 @@ def jsonrpc_routes(
             return JSONResponse(_rpc_error(None, _PARSE_ERROR, str(e)))
         response = await dispatcher.handle_requests(_Parsed(request, body))
         if isinstance(response, EventSourceResponse):
-            response = await _started(response)
+            response = await _started(with_ids(response, _noted(request)))
         return _blamed(request, response)
 
     return [Route(path, endpoint, methods=["POST"])]
@@ -110,7 +111,9 @@ def _mended(route: Route) -> Route:
     @rest_error_handler
     async def answered(request: Request) -> Response:
         response: Response = await route.endpoint(request)
-        return await _started(response) if isinstance(response, EventSourceResponse) else response
+        if isinstance(response, EventSourceResponse):
+            return await _started(with_ids(response, _noted(request)))
+        return response
 
     async def endpoint(request: Request) -> Response:
         body = await request.body()
@@ -136,7 +139,7 @@ def _take_field_names(request: Request) -> None:
 class _Tenant(Convertor[str]):
     """A first segment that is no name of ours."""
 
-    regex = r"(?!(?:\.well-known|console|docs|health|metrics|openapi\.json|ready|redoc|tasks|v1)(?:/|$))[^/]+"
+    regex = r"(?!(?:\.well-known|console|docs|files|health|metrics|openapi\.json|ready|redoc|tasks|v1)(?:/|$))[^/]+"
 
     def convert(self, value: str) -> str:
         return value
@@ -229,7 +232,7 @@ class _Parsed(Request):
 
 
 class _Noting(ServerCallContextBuilder):
-    """Keeps a request's context where `_blamed` finds it."""
+    """Keeps a request's context where `_noted` finds it."""
 
     def __init__(self, inner: ServerCallContextBuilder) -> None:
         self._inner = inner
@@ -240,9 +243,13 @@ class _Noting(ServerCallContextBuilder):
         return context
 
 
+def _noted(request: Request) -> ServerCallContext | None:
+    return getattr(request.state, "a2a_call", None)
+
+
 def _blamed(request: Request, response: Response) -> Response:
     """The response; an internal error from before the request was understood is the request's own."""
-    context: ServerCallContext | None = getattr(request.state, "a2a_call", None)
+    context = _noted(request)
     if (context is not None and REACHED_STATE in context.state) or not isinstance(response, JSONResponse):
         return response
     if response.status_code == 500:  # noqa: PLR2004

@@ -27,6 +27,7 @@ from a2a_gcs.host.agent_card import build_card
 from a2a_gcs.host.bounds import within_bounds
 from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.drain import Drain
+from a2a_gcs.host.file_links import FileLinks
 from a2a_gcs.host.loop_lag import measure_loop_lag
 from a2a_gcs.host.push.deliveries import Deliveries, Pushing
 from a2a_gcs.host.push.sender import Sender
@@ -216,8 +217,14 @@ def hosted_agents(settings: Settings, command: Callable[[AgentSettings], Command
         name = each.name if settings.agents else ""
         path = (each.path or f"/{name}") if name else ""
         executor = load_agent(each.agent, command(each))
-        hosted.append(HostedAgent(name, path, executor, each, _card(executor, each, settings, path)))
+        links = _links(settings, origin(settings) + path)
+        hosted.append(HostedAgent(name, path, executor, each, _card(executor, each, settings, path), links))
     return hosted
+
+
+def _links(settings: Settings, base: str) -> FileLinks | None:
+    """Over gRPC alone nothing is served that a URL could name."""
+    return None if settings.grpc_only else FileLinks(base)
 
 
 def _card(executor: AgentExecutor, agent: AgentSettings, settings: Settings, path: str = "") -> AgentCard:

@@ -127,6 +127,17 @@ class AgentOptions(BaseModel):
     command_grace_seconds: Annotated[
         float, Field(ge=0, description="What a command agent gets between TERM and KILL.")
     ] = 5.0
+    inline_part_bytes: Annotated[
+        int,
+        Field(
+            ge=1024,
+            description="Largest file that a task holds itself; larger ones, and what an artifact has beyond that, "
+            "are kept beside it and referred to by URL.",
+        ),
+    ] = 256 * 1024
+    max_task_bytes: Annotated[
+        int, Field(ge=64 * 1024, description="Most bytes of a task without what is beside it; one that grows on fails.")
+    ] = 64 * 1024**2
 
 
 class AgentSettings(AgentOptions):

@@ -9,8 +9,11 @@ from a2a.server.agent_execution import AgentExecutor
 from a2a.types.a2a_pb2 import AgentCard
 
 from a2a_gcs.claims import ClaimTable
+from a2a_gcs.executors.large_parts import Limits as PartLimits
+from a2a_gcs.executors.large_parts import entering
 from a2a_gcs.executors.workspaced import WorkspacedExecutor
 from a2a_gcs.host.admission import Admission
+from a2a_gcs.host.file_links import FileLinks
 from a2a_gcs.host.push.config_store import BucketPushConfigStore
 from a2a_gcs.host.push.deliveries import Deliveries
 from a2a_gcs.host.request_handler import RequestHandler
@@ -20,7 +23,9 @@ from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.ledger.ledger import Ledger
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore, PrefixStore
+from a2a_gcs.pointers import PointerIndex
 from a2a_gcs.task_records import TaskRecords
+from a2a_gcs.tasks.files import TaskFiles
 from a2a_gcs.tasks.push_configs import PushConfigs
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream
@@ -42,6 +47,7 @@ class HostedAgent:
         executor: The agent itself, shared by all roots.
         settings: What is set for it.
         card: Its agent card.
+        links: Where clients find what is beside its tasks; None where nothing serves that, so everything stays in them.
     """
 
     name: str
@@ -49,6 +55,7 @@ class HostedAgent:
     executor: AgentExecutor
     settings: AgentSettings
     card: AgentCard
+    links: FileLinks | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,9 @@ class Ground:
         self.store = below(shared.bucket, root)
         self.table = ClaimTable(shared.table.host, root=root, numbers=shared.table.numbers) if root else shared.table
         push = shared.settings.push_notifications
-        self.records = TaskRecords(self.store, partial(shared.deliveries.announce, root) if push else None)
+        announce = partial(shared.deliveries.announce, root) if push else None
+        self.index = PointerIndex(self.store)
+        self.records = TaskRecords(self.store, announce, index=self.index)
         self.journal = Journal(self.store)
         self.settler = Settler(self.records, self.journal, Liveness(shared.bucket, shared.table), self.table)
 
@@ -87,6 +96,8 @@ class Stack:
     Attributes:
         tasks: Its tasks.
         table: Its claims.
+        records: Their stored records.
+        files: What is beside them.
         snapshots: Its workspaces in the store.
         handler: Answers its requests.
     """
@@ -99,6 +110,8 @@ class Stack:
     def __init__(self, shared: Shared, agent: HostedAgent, ground: Ground) -> None:
         settings = agent.settings
         self.table = ground.table
+        self.records = ground.records
+        self.files = TaskFiles(ground.store)
         ledger = Ledger(
             ground.store,
             ground.records,
@@ -113,6 +126,7 @@ class Stack:
         ignored = CREDENTIALS if settings.workspace_ignore is None else settings.workspace_ignore
         snapshots = Snapshots(ground.store, limits=limits, ignore=ignored)
         workspaces = Workspaces(snapshots, shared.workdirs, shared.warm, root=ground.table.root)
+        kept = PartLimits(shared.settings.inline_part_bytes)
         executor = WorkspacedExecutor(
             agent.executor,
             ground.table,
@@ -125,6 +139,9 @@ class Stack:
             longest_snapshot=settings.max_snapshot_seconds,
             checkpoint_every=settings.checkpoint_minutes and settings.checkpoint_minutes * 60,
             on_lost=settings.on_lost_workspace,
+            files=self.files if agent.links else None,
+            limits=kept,
+            max_task_bytes=shared.settings.max_task_bytes,
         )
         self.snapshots = snapshots
         root = ground.table.root
@@ -140,4 +157,5 @@ class Stack:
             shared.admission,
             push_configs=BucketPushConfigStore(configs, ground.records, ground.table, look_at),
             check_push_url=shared.deliveries.sender.check,
+            entering=entering(self.files, kept) if agent.links else None,
         )

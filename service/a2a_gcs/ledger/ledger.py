@@ -7,6 +7,7 @@ Nothing here may be cancelled half-way: callers run it in a task of their own.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 from a2a.types.a2a_pb2 import Message, Task
@@ -29,7 +30,7 @@ from a2a_gcs.ledger.errors import (
 )
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.ledger.starting import asked_for, start_of
-from a2a_gcs.ledger.state import Free, ResumeFrom, Waits, remember, seen_before, standing
+from a2a_gcs.ledger.state import Free, ResumeFrom, Waits, remember, said_before, seen_before, standing
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
 from a2a_gcs.records import TURN_STRIDE, Active, ContextRecord, LastCompleted, Owner, Pin, TaskMeta
 from a2a_gcs.task_json import state_name
@@ -38,6 +39,10 @@ from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 log = structlog.get_logger(__name__)
 
 _KNOWN_CONTEXTS = 10_000
+_LOOK_EVERY_SECONDS = 0.25
+
+Entering = Callable[[TaskRef, Message], Awaitable[Message]]
+"""Makes of a message what the history gets."""
 
 _LedgerObject = VersionedObject[ContextRecord]
 
@@ -52,6 +57,7 @@ class Ledger:
         table: Where won claims are entered.
         patience: Seconds to go on trying against other writers before `Contended`.
         resume_from: Which ended tasks' snapshots are started from.
+        repeat_wait: Seconds that a repeat waits for the task of its original, before the context is busy for it.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class Ledger:
         *,
         patience: float = 20.0,
         resume_from: ResumeFrom = "completed",
+        repeat_wait: float = 3.0,
     ) -> None:
         self._store = store
         self._records = records
@@ -70,6 +77,7 @@ class Ledger:
         self._table = table
         self._patience = patience
         self._resume_from = resume_from
+        self._repeat_wait = repeat_wait
         self._known: dict[str, Versioned[ContextRecord]] = {}
 
     # ------------------------------------------------------------------ a new task
@@ -135,19 +143,35 @@ class Ledger:
             attempt.start = ref, await start_of(self._store, self._records, ref)
 
     async def started_by(self, message: Message) -> TaskRef | None:
-        """The task that the same message has started in the context that it names; one class B request, if it may have.
+        """The task that the same message has started in the context that it names, or answered; some class B requests.
 
         Raises:
             InvalidId, StoreError: The context cannot be read.
         """
-        if not message.context_id or message.task_id:
+        if message.task_id:
+            try:
+                record = await self._records.find(message.task_id)
+            except CorruptRecord:
+                return None
+            return record.ref if record is not None and said_before(record.task, message) else None
+        if not message.context_id:
             return None
         return await self._before((await self._ledger(message.context_id).load()).value, message)
 
     async def _before(self, record: ContextRecord, message: Message) -> TaskRef | None:
         """The task of the same message, only once it is there to answer with (rule *idem*)."""
         before = seen_before(record, message)
-        return before if before is not None and await self._exists(before) else None
+        return before if before is not None and await self._appears(before, record) else None
+
+    async def _appears(self, ref: TaskRef, record: ContextRecord) -> bool:
+        """Whether the task of a repeat is there, or comes in a moment: a client's retry may overtake the original."""
+        give_up_at = boottime() + self._repeat_wait
+        while not await self._exists(ref):
+            active = record.active if record.active and record.active.task_id == ref.task_id else None
+            if active is None or boottime() >= give_up_at or await self._settler.is_dead(active.owner):
+                return False
+            await asyncio.sleep(_LOOK_EVERY_SECONDS)
+        return True
 
     async def _exists(self, ref: TaskRef) -> bool:
         try:
@@ -247,7 +271,9 @@ class Ledger:
 
     # ------------------------------------------------------------------ a further turn
 
-    async def take_turn(self, task_id: str, context_id: str | None, message: Message) -> Claim:
+    async def take_turn(
+        self, task_id: str, context_id: str | None, message: Message, entering: Entering | None = None
+    ) -> Claim:
         """Claims the next turn of a parked task, by compare-and-swap on task.json alone (rule *turncas*).
 
         Of simultaneous answers exactly one wins. The message enters the history
@@ -257,9 +283,11 @@ class Ledger:
             task_id: The task.
             context_id: The context that the message names, or None if it names only the task.
             message: The answer.
+            entering: Makes of it what the history gets, once it is known that it may be one.
 
         Raises:
             TaskMissing, ContextMismatch, TaskEnded: The message cannot be for this task.
+            Repeated: It has answered the task before, whatever came of that.
             StartRefused: It names a task to start from.
             ContextBusy: A turn of it is running.
             Contended, StoreError: Nothing was started.
@@ -267,16 +295,21 @@ class Ledger:
         if (named := asked_for(message)) is not None:
             raise StartRefused(named, "but continues a task, which goes on with its own workspace")
         give_up_at = boottime() + self._patience
+        entered: Message | None = None
         while True:
             record = await self._find(task_id)
             if context_id is not None and record.ref.context_id != context_id:
                 raise ContextMismatch(record.ref)
             record = await self._settler.settled(record)
+            if said_before(record.task, message):
+                raise Repeated(record.ref)
             if record.terminal:
                 raise TaskEnded(record.ref, state_name(record.task))
             if record.meta.open:
                 raise ContextBusy(record.ref, state_name(record.task), waits=False)
-            if (claim := await self._try_turn(record, message)) is not None:
+            if entered is None:
+                entered = message if entering is None else await entering(record.ref, message)
+            if (claim := await self._try_turn(record, entered)) is not None:
                 return claim
             if boottime() >= give_up_at:
                 raise Contended(record.ref)
@@ -309,6 +342,8 @@ class Ledger:
             seq=turn * TURN_STRIDE,
             journal=0,
             was=state_name(record.task),
+            was_seq=record.meta.seq,
+            was_journal=record.meta.journal,
             patience=0,
             notice=0,
         )
@@ -326,6 +361,7 @@ class Ledger:
             owner=owner,
             turn=turn,
             record=written,
+            entered=message,
             base=pin,
             base_ref=record.ref,
             workspace_generation=pin.generation if pin else 0,
@@ -380,9 +416,11 @@ class Ledger:
                 log.warning("claim.pointer_left", task_id=claim.ref.task_id, error=str(e))
 
     async def _park_again(self, claim: Claim) -> None:
-        """Puts a turn that was not started back: parked, with the answer in its history."""
+        """Puts a turn that was not started back: parked, and without the answer, which may be sent again."""
         meta: TaskMeta = claim.record.meta.with_(open=False, seq=claim.record.meta.seq + 1)
-        await self._records.write(claim.record, claim.record.task, meta)
+        task = claim.record.copy_task()
+        del task.history[-1]
+        await self._records.write(claim.record, task, meta)
 
     def _learn(self, written: Versioned[ContextRecord]) -> None:
         """Remembers a record that this process wrote, the most recent ones."""

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-from a2a.types.a2a_pb2 import Message, TaskState
+from a2a.types.a2a_pb2 import Message, Task, TaskState
 
 from a2a_gcs.layout import TaskRef
 from a2a_gcs.records import ContextRecord, LastCompleted, SeenMessage, TaskMeta
@@ -81,6 +81,12 @@ def seen_before(record: ContextRecord, message: Message) -> TaskRef | None:
         if (seen.id, seen.digest) == (message.message_id, wanted):
             return TaskRef(record.context_id, seen.task_id)
     return None
+
+
+def said_before(task: Task, message: Message) -> bool:
+    """Whether the same message, by id and content, is in a task's history: the one that began it, or an answer."""
+    same = [said for said in task.history if message.message_id and said.message_id == message.message_id]
+    return any(digest(said) == digest(message) for said in same)
 
 
 def remember(message: Message, task_id: str) -> SeenMessage:

@@ -39,7 +39,7 @@ _OPEN_TRIES = 20
 _NAME_MAX = 255
 _COLUMNS = "key, version, blob, size, crc32c, content_type, metadata, updated"
 _SELECT = f"SELECT {_COLUMNS} FROM objects WHERE key = ?"  # noqa: S608 - of constants
-_PAGE = f"SELECT {_COLUMNS} FROM objects WHERE key >= ? AND key < ? AND key > ? ORDER BY key LIMIT ?"  # noqa: S608
+_PAGE = f"SELECT {_COLUMNS} FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608
 _REPLACE = f"INSERT OR REPLACE INTO objects ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
@@ -154,11 +154,12 @@ class LocalTree:
 
     def page(self, prefix: str, start: str, after: str | None, limit: int) -> list[Row]:
         """Up to `limit` objects in key order; memcmp order of blobs is UTF-8 byte order."""
-        lower = max(prefix.encode(), start.encode())
+        following = after.encode() + b"\0" if after is not None else b""  # one bound: of two, SQLite seeks but one
+        lower = max(prefix.encode(), start.encode(), following)
         raw = prefix.encode()
         upper = raw[:-1] + bytes([raw[-1] + 1]) if raw else b"\xff"  # no UTF-8 byte is 0xff
         with self._using_db:
-            rows = self._db.execute(_PAGE, (lower, upper, (after or "").encode(), limit)).fetchall()
+            rows = self._db.execute(_PAGE, (lower, upper, limit)).fetchall()
         return [_row(columns) for columns in rows]
 
     # Writing

@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
 
 import structlog
 from a2a.server.cluster import TaskEventStream, TaskVersion, VersionedEvent
 from a2a.server.events.event_queue import Event
-from a2a.types.a2a_pb2 import Message, Task, TaskState, TaskStatusUpdateEvent
+from a2a.types.a2a_pb2 import Message, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
 
 from a2a_gcs.claims import ClaimTable
 from a2a_gcs.clock import boottime
@@ -24,6 +25,7 @@ from a2a_gcs.journal import Journal
 from a2a_gcs.records import TURN_STRIDE, TaskMeta
 from a2a_gcs.task_json import INTERRUPTED, TERMINAL
 from a2a_gcs.task_records import TaskRecord, TaskRecords
+from a2a_gcs.tasks.replay import Replay, Uncovered
 from a2a_gcs.tasks.store import BucketTaskStore
 
 log = structlog.get_logger(__name__)
@@ -35,6 +37,9 @@ _BUFFER_BYTES = 1024**2
 """Bytes of such events."""
 
 _JUDGE_EVERY_SECONDS = 5.0
+_PUBLISHED_WITHIN_SECONDS = 1.0
+_LOOK_EVERY_SECONDS = 0.1
+_LOOKS = 20
 
 
 def ends_turn(event: Event) -> bool:
@@ -42,6 +47,21 @@ def ends_turn(event: Event) -> bool:
     if isinstance(event, Message):
         return True
     return isinstance(event, Task | TaskStatusUpdateEvent) and event.status.state in TERMINAL | INTERRUPTED
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event on its way to a subscriber.
+
+    Attributes:
+        event: The event.
+        seq: Version of the task that it makes, or shows; 0 where nobody knows.
+        last: The stream ends with it.
+    """
+
+    event: Event
+    seq: int = 0
+    last: bool = False
 
 
 class _Tap:
@@ -142,25 +162,93 @@ class BucketEventStream(TaskEventStream):
     # ------------------------------------------------------------------ for the host
 
     async def follow(self, task_id: str) -> AsyncGenerator[Event, None]:
-        """The task as it is, then its events until a turn of it ends. Nothing is missed, and nothing comes twice.
+        """The events of `resume` from the task as it is."""
+        async with contextlib.aclosing(self.resume(task_id, None)) as events:
+            async for told in events:
+                yield told.event
 
-        A parked task's stream waits for the next turn, whichever host runs it. Yields nothing if there is no task.
+    async def resume(self, task_id: str, after: int | None, *, waits: bool = True) -> AsyncGenerator[Told, None]:
+        """What follows a version, until a turn of the task ends. Nothing is missed, and nothing comes twice.
+
+        Without a version, or where the journal does not hold all that followed it (any more), that begins with the
+        whole task; after the present version it begins with the state that the task is in, so that the subscriber
+        hears something at once. A parked task's stream then `waits` for the next turn, whichever host runs it, or
+        ends. Yields nothing if there is no task.
 
         Raises:
-            StoreError: The snapshot could not be read.
+            StoreError: The task could not be read.
         """
         with self._tapped(task_id) as tap:
-            record = await self._tasks.read(task_id)
+            record = await self._caught_up(task_id, after)
             if record is None:
                 return
-            yield record.copy_task()
-            if record.terminal:
+            seq, over = record.meta.seq, False
+            stands = record.terminal or not (waits or _goes_on(record))
+            try:
+                async with contextlib.aclosing(self._missed(record, after)) as events:
+                    async for missed in events:
+                        over = not record.meta.open and seq_of(missed.version) == seq
+                        yield Told(missed.event, seq_of(missed.version), last=over)
+            except Uncovered:
+                over = stands
+                yield Told(record.copy_task(), seq, last=over)
+            else:
+                if after == seq:
+                    over = stands
+                    yield Told(Replay.standing(record).event, seq, last=over)
+            if over:
                 return
-            async with contextlib.aclosing(self._after(record, tap)) as events:
-                async for versioned in events:
-                    yield versioned.event
-                    if ends_turn(versioned.event):
+            async with contextlib.aclosing(self._after(record, tap)) as news:
+                async for versioned in news:
+                    last = ends_turn(versioned.event)
+                    yield Told(versioned.event, seq_of(versioned.version), last=last)
+                    if last:
                         return
+
+    async def _caught_up(self, task_id: str, after: int | None) -> TaskRecord | None:
+        """The task, not older than a version that a subscriber has: its host may be about to write that down."""
+        for _ in range(_LOOKS):
+            record = await self._tasks.read(task_id)
+            if record is None or after is None or record.meta.seq >= after or not record.meta.open:
+                break
+            await asyncio.sleep(_LOOK_EVERY_SECONDS)
+        return record
+
+    async def _missed(self, record: TaskRecord, after: int | None) -> AsyncGenerator[VersionedEvent, None]:
+        if after is None or after > record.meta.seq:
+            raise Uncovered
+        async with contextlib.aclosing(Replay(self._journal, record, after).events()) as events:
+            async for missed in events:
+                yield missed
+
+    async def numbered(
+        self, task_id: str, turn: int, events: AsyncGenerator[Event, None]
+    ) -> AsyncGenerator[Told, None]:
+        """The events of a run of this process, each with the version that it was published with."""
+        with self._tapped(task_id) as tap:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    seq = await self._published(event, turn, tap)
+                    terminal = not isinstance(event, TaskArtifactUpdateEvent | Message) and (
+                        event.status.state in TERMINAL
+                    )
+                    last = ends_turn(event) and (
+                        terminal or isinstance(event, Message) or not self._runs_here(task_id, turn)
+                    )
+                    yield Told(event, seq, last=last)
+
+    @staticmethod
+    async def _published(event: Event, turn: int, tap: _Tap) -> int:
+        """The version of an event that the SDK publishes right after it has handed it out; 0 if it does not."""
+        give_up_at = boottime() + _PUBLISHED_WITHIN_SECONDS
+        while not isinstance(event, Message) and not tap.lost:
+            while (published := tap.take(turn)) is not None:
+                if published.event is event:
+                    return seq_of(published.version)
+            if boottime() >= give_up_at:
+                break
+            await tap.wait(_PUBLISHED_WITHIN_SECONDS)
+        return 0
 
     # ------------------------------------------------------------------ inside
 
@@ -219,6 +307,12 @@ class BucketEventStream(TaskEventStream):
             await self._tasks.read(task_id)
 
 
+def _goes_on(record: TaskRecord) -> bool:
+    """Whether a turn runs and has not said that it waits; one that has only begun has the state of the one before."""
+    begun = record.meta.seq == record.meta.turn * TURN_STRIDE
+    return record.meta.open and (begun or record.task.status.state not in INTERRUPTED)
+
+
 class _Reader:
     """Reads one turn of a task from the bucket: batch after batch, then the state that ended it.
 
@@ -262,7 +356,7 @@ class _Reader:
         if meta.turn == self._turn + 1 and meta.was:
             update = TaskStatusUpdateEvent(task_id=self._ref.task_id, context_id=self._ref.context_id)
             update.status.state = TaskState.Value(meta.was)  # type: ignore[assignment]
-            return [VersionedEvent(event=update, version=TaskVersion(meta.turn * TURN_STRIDE - 1))]
+            return [VersionedEvent(event=update, version=TaskVersion(meta.was_seq or meta.turn * TURN_STRIDE - 1))]
         record = await self._records.load(self._ref)
         if record is None:
             return []
@@ -272,9 +366,7 @@ class _Reader:
         )
         if not complete:  # batches are gone: only the whole task makes up for them
             return [VersionedEvent(event=record.copy_task(), version=version)]
-        update = TaskStatusUpdateEvent(task_id=self._ref.task_id, context_id=self._ref.context_id)
-        update.status.CopyFrom(record.task.status)
-        return [VersionedEvent(event=update, version=version)]
+        return [Replay.standing(record)]
 
 
 _TERMINAL_NAMES = frozenset(TaskState.Name(state) for state in TERMINAL)

@@ -11,10 +11,12 @@ from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore
 from a2a.types.a2a_pb2 import AgentCard
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from starlette.applications import Starlette
 
 from a2a_gcs.executors.demo import DemoAgent
-from a2a_gcs.host.logging import CHATTY, QUIET, configure_logging
+from a2a_gcs.host.logging import CHATTY, QUIET, cloud_project, configure_logging
 
 
 class Terminal(io.StringIO):
@@ -104,3 +106,29 @@ async def test_what_is_said_is_not_logged(version, method, message):
     logging.getLogger("x").debug("reached")
     assert "reached" in out.getvalue()
     assert "secret" not in out.getvalue()
+
+
+def test_the_project_is_told_by_the_environment(monkeypatch):
+    """Outside of Cloud Run nobody is asked."""
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "named")
+    assert cloud_project() == "named"
+    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT")
+    monkeypatch.delenv("K_SERVICE", raising=False)
+    monkeypatch.setattr("google.auth.default", None)
+    assert cloud_project() is None
+
+
+def test_on_cloud_run_the_credentials_tell_the_project(monkeypatch, tmp_path):
+    """And where there are none, the host starts all the same."""
+    key = rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    file = tmp_path / "key.json"
+    account = {"type": "service_account", "project_id": "of-the-account", "private_key": pem}
+    account |= {"client_email": "a@b.example", "token_uri": "https://localhost/"}
+    file.write_text(json.dumps(account))
+    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
+    monkeypatch.setenv("K_SERVICE", "service")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    assert cloud_project() == "of-the-account"
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nowhere"))
+    assert cloud_project() is None

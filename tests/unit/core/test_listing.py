@@ -1,6 +1,7 @@
 """ListTasks: newest first, a cursor that stays put, filters, and no part of a list for a whole one."""
 
 import base64
+import hashlib
 import json
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from a2a_gcs.errors import Unavailable
+from a2a_gcs.layout import TaskRef, pointer_key, task_key
 from a2a_gcs.ledger.errors import ContextBusy
-from a2a_gcs.objectstore import LocalStore
+from a2a_gcs.objectstore import LocalStore, MemoryStore
 from a2a_gcs.objectstore.port import OVERWRITE
-from a2a_gcs.tasks.listing import _decode_cursor
+from a2a_gcs.tasks import index, listing
+from a2a_gcs.tasks.listing import Entry, Selection, _decode_cursor
 from tests.support.faulty_store import FaultyStore
 from tests.support.hosts import (
     CANCELED,
@@ -25,6 +28,7 @@ from tests.support.hosts import (
     WORKING,
     Bucket,
     artifact,
+    makes,
     status,
 )
 
@@ -128,11 +132,27 @@ async def test_contexts_with_a_common_beginning_are_apart(bucket):
 
 
 async def test_tasks_are_listed_whole(bucket):
-    """A listed task is the stored one; running ones have what is only in the journal yet."""
+    """A listed task is the stored one, with its artifacts if they are asked for."""
     a = await bucket.host("a")
     await put(a, "x", "t1", 10, COMPLETED, artifact("x"))
-    page = await a.tasks.list(ListTasksRequest(), None)
-    assert page.tasks[0] == (await a.record("t1")).task
+    await put(a, "y", "t2", 5, WORKING, artifact("x"))
+    page = await a.tasks.list(ListTasksRequest(include_artifacts=True), None)
+    assert list(page.tasks) == [(await a.record(task_id)).task for task_id in ("t1", "t2")]
+    bare = await a.tasks.list(ListTasksRequest(), None)
+    assert [(task.id, len(task.artifacts)) for task in bare.tasks] == [("t1", 0), ("t2", 0)]
+
+
+async def test_a_running_task_is_listed_with_its_journal(bucket):
+    """What is in the journal only is in the listed task, too, on another host."""
+    store = FaultyStore(bucket.store)
+    a, b = await bucket.host("a", store), await bucket.host("b")
+    claim = await put(a, "x", "t1", 10, WORKING)
+    written = store.hold("put", "*.events.json", when="after")
+    await a.sdk(claim).process(makes(claim, "x"))
+    await written.reached.wait()
+    written.release()
+    page = await b.tasks.list(ListTasksRequest(include_artifacts=True), None)
+    assert [x.artifact_id for x in page.tasks[0].artifacts] == ["x"]
 
 
 async def test_a_claim_without_a_task_is_not_listed(bucket):
@@ -169,16 +189,134 @@ async def test_an_outage_fails_the_call(op):
         assert await listed(a) == ["t0", "t1", "t2"]
 
 
-async def test_only_the_page_is_read():
-    """Ended tasks are told by the listing's metadata: no read but those of the page."""
+@pytest.mark.parametrize("context_id", ["", "ctx"])
+async def test_only_the_page_is_read(context_id):
+    """Ended tasks are told by the listing's metadata: no read but one of each task of the page."""
     bucket = Bucket()
     store = FaultyStore(bucket.store)
     a = await bucket.host("a", store)
     for i in range(10):
         await put(a, "ctx", f"t{i}", 10 + i)
+    await a.index.drained()
     store.calls.clear()
-    await listed(a, page_size=2)
-    assert (store.count("list"), store.count("get")) == (1, 2)
+    await listed(a, page_size=2, context_id=context_id)
+    assert (store.count("list"), store.count("get"), store.count("head")) == (1, 2, 0)
+
+
+async def test_a_context_is_listed_by_itself():
+    """The objects of other contexts, and the pointers, are not gone through for a context."""
+    bucket = Bucket()
+    store = FaultyStore(bucket.store)
+    a = await bucket.host("a", store)
+    await put(a, "x", "t1", 10)
+    await put(a, "y", "t2", 10)
+    store.calls.clear()
+    assert await listed(a, context_id="x") == ["t1"]
+    assert [key for op, key in store.calls if op == "list"] == ["contexts/x/"]
+
+
+async def test_a_task_whose_pointer_was_not_updated(bucket):
+    """A host that died between the end of a task and its pointer leaves it to the listing, which mends it."""
+    a, b = await bucket.host("a"), await bucket.host("b")
+    a.records._index = None
+    await put(a, "x", "t1", 10, FAILED)
+    assert await listed(b, status=FAILED) == ["t1"]
+    await b.index.drained()
+    assert await pointed(bucket, "t1") == ("TASK_STATE_FAILED", "10000")
+
+
+async def test_one_listing_mends_so_many_pointers(bucket, monkeypatch):
+    """A bucket of an earlier version is brought up to date bit by bit, and listed in full all the while."""
+    monkeypatch.setattr(listing, "_MENDED_POINTERS", 2)
+    a = await bucket.host("a")
+    for i in range(5):
+        await put(a, "ctx", f"t{i}", 10)
+    await a.index.drained()
+    for i in range(5):  # as version 0.1 wrote them, and as something else would
+        metadata = {"context": "ctx"} if i else {}
+        await bucket.store.put(pointer_key(f"t{i}"), b"ctx", OVERWRITE, metadata=metadata)
+    mended = []
+    for _ in range(3):
+        assert await listed(a) == [f"t{i}" for i in range(5)]
+        await a.index.drained()
+        states = [await pointed(bucket, f"t{i}") for i in range(5)]
+        mended.append(sum(state == ("TASK_STATE_COMPLETED", "10000") for state in states))
+    assert mended == [2, 4, 5]
+
+
+async def pointed(bucket, task_id):
+    metadata = (await bucket.store.head(pointer_key(task_id))).metadata
+    return metadata.get("state"), metadata.get("status-time")
+
+
+async def test_what_cannot_be_parsed_is_not_counted(bucket):
+    """A task.json that is no task is left out of page and total by the call that reads it."""
+    a = await bucket.host("a")
+    for i in range(4):
+        await put(a, "ctx", f"t{i}", 10 + i)
+    meta = (await bucket.store.head(task_key(TaskRef("ctx", "t2")))).metadata
+    await bucket.overwrite_task(TaskRef("ctx", "t2"), b"{", dict(meta))
+    page = await a.tasks.list(ListTasksRequest(page_size=2), None)
+    assert ([task.id for task in page.tasks], page.total_size) == (["t3"], 3)
+    rest = await a.tasks.list(ListTasksRequest(page_size=2, page_token=page.next_page_token), None)
+    assert [task.id for task in rest.tasks] == ["t1", "t0"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["TASK_STATE_COMPLETED", "TASK_STATE_FAILED"])), max_size=60),
+    st.integers(1, 5),
+    st.integers(0, 6),
+)
+def test_a_selection_is_a_sorted_list(tasks, size, skipped):
+    """Whatever comes in whatever order, the page is what sorting everything would give, and the count is of all."""
+    entries = [Entry(f"t{i}", None, state, time) for i, (time, state) in enumerate(tasks)]
+    ordered = sorted((e for e in entries if e.state == "TASK_STATE_FAILED"), key=lambda e: e.order)
+    after = ordered[skipped].order if skipped < len(ordered) else None
+    selection = Selection(ListTasksRequest(status=FAILED), size, after)
+    for entry in entries:
+        selection.add(entry)
+    assert len(selection._best) < 4 * (size + 1)
+    rest = [e for e in ordered if after is None or e.order > after]
+    assert selection.page() == (rest[:size], len(rest) > size)
+    assert selection.total == len(ordered)
+
+
+@pytest.mark.parametrize("ids", ["hex", "words"])
+@pytest.mark.parametrize("large", [False, True])
+async def test_every_pointer_once(monkeypatch, ids, large):
+    """Page after page or in ranges side by side, each key comes once, also those beyond hexadecimal digits."""
+    monkeypatch.setattr(index, "_LARGE_PAGES", 2 if large else 1000)
+    store = FaultyStore(MemoryStore())
+    wanted = [hashlib.sha256(b"%d" % i).hexdigest() for i in range(3500)]
+    if ids == "words":
+        wanted = [f"task-{name}" for name in wanted] + ["0", "9Z", "~"]
+    keys = {pointer_key(task_id) for task_id in wanted}
+    for key in keys:
+        await store.put(key, b"ctx", OVERWRITE)
+    store.calls.clear()
+    found = []
+
+    async def take(objects):
+        found.extend(info.key for info in objects)
+
+    await index.each_page(store, take)
+    assert sorted(found) == sorted(keys)
+    assert store.count("list") == (13 if large and ids == "hex" else 4)  # the first page reaches into the range of 4
+
+
+async def test_ranges_do_not_hide_an_outage(monkeypatch):
+    """One range that cannot be listed fails the whole."""
+    monkeypatch.setattr(index, "_LARGE_PAGES", 1)
+    async with FaultyStore(MemoryStore()) as store:
+        for i in range(1200):
+            await store.put(pointer_key(f"{i * 54:04x}"), b"ctx", OVERWRITE)
+        store.fail("list", nth=3)
+
+        async def take(objects):
+            pass
+
+        with pytest.raises(Unavailable):
+            await index.each_page(store, take)
 
 
 async def test_more_than_a_page_of_the_store():

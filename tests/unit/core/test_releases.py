@@ -13,9 +13,11 @@ from a2a_gcs.layout import context_key, journal_key, key_pattern, task_key, work
 from a2a_gcs.objectstore.port import OVERWRITE
 from a2a_gcs.records import SCHEMA
 from a2a_gcs.relocation import Relocation
+from a2a_gcs.tasks.notices import Notices
+from a2a_gcs.tasks.push_configs import PushConfigs
 from a2a_gcs.workspaces.snapshots import Snapshots
 from tests.support.hosts import COMPLETED, FAILED, INPUT_REQUIRED, WORKING, Bucket, message
-from tests.support.record_fixtures import DONE, FILES, HEARTBEAT, RUNS, V1, WAITS, fill, load
+from tests.support.record_fixtures import DONE, FILES, HEARTBEAT, RECEIVER, RUNS, V1, WAITS, fill, load
 
 TASKS = (DONE, WAITS, RUNS)
 
@@ -35,7 +37,7 @@ def later(wanted, schema=SCHEMA + 1):
 
 def unknown(key, body, metadata):
     """Adds to every record what a later release may say in addition."""
-    if not key.endswith(".json"):
+    if not body.startswith(b"{"):
         return body, metadata
     more = {**metadata, "later-note": "kept"} if key.endswith("task.json") else metadata
     return json.dumps({**json.loads(body), "laterNote": {"deep": [1]}}).encode(), more
@@ -65,6 +67,21 @@ async def test_every_record_is_read(change, tmp_path):
     answered = await host.answer(WAITS.task_id)
     await host.end(answered)
     assert (await host.record(WAITS.task_id)).terminal
+
+
+async def test_what_push_needs_is_read():
+    """Where the news of a task go, what is owed, and the mark by which hosts find it."""
+    bucket = await load()
+    host = await bucket.host("new")
+    configs = PushConfigs(bucket.store, host.records, bucket.store, root="", table=host.table)
+    (config,) = await configs.all(WAITS)
+    assert (config.url, config.token, config.deliverer) == (RECEIVER, "secret", "")
+    assert await configs.find_mark(WAITS) is not None
+    notices = Notices(bucket.store, host.records)
+    first = await notices.after(WAITS, config.delivered)
+    second = await notices.after(WAITS, first.number)
+    assert [n.status.state for n in (first, second)] == [INPUT_REQUIRED, INPUT_REQUIRED]
+    assert await notices.kept(WAITS) == [first.number]
 
 
 async def test_what_a_dead_host_of_an_earlier_release_left_is_settled():

@@ -76,6 +76,7 @@ async def test_an_unreadable_task_does_not_break_a_listing(bucket):
     good, bad, foreign = await a.run("one"), await a.run("two"), TaskRef("three", "t")
     await corrupt(bucket, bad.ref)
     await bucket.overwrite_task(foreign, GARBAGE)
+    await bucket.store.put(pointer_key("t"), b"three", OVERWRITE)
     with capture_logs() as logs:
         page = await a.tasks.list(ListTasksRequest(), None)
     assert [task.id for task in page.tasks] == [good.ref.task_id]

@@ -27,6 +27,7 @@ from tests.support.hosts import (
     Bucket,
     says,
 )
+from tests.support.series import growth
 from tests.support.waiting import until
 
 URL = "https://hooks.example/"
@@ -276,6 +277,21 @@ async def test_a_failure_is_tried_again_and_given_up_in_time(host_of, receiver, 
     await patient.end(claim)
     await finished(bucket, claim.ref)
     assert receiver.states[2:] == ["COMPLETED"] * 4
+
+
+async def test_deliveries_are_counted_by_their_outcome(host_of, receiver, bucket):
+    """What was accepted, what was not, and what will not be tried again."""
+    host = await host_of("a", retry_for=0.0)
+    claim = await host.start()
+    ref = await register(host, claim.ref)
+    receiver.failing = 1
+    with growth() as grown:
+        await host.park(claim)
+        await until(lambda: receiver.states == ["INPUT_REQUIRED"])
+        await host.end(await host.answer(ref.task_id))
+        await finished(bucket, ref)
+        outcomes = ("delivered", "failed", "given up")
+        assert [grown("push_deliveries_total", outcome=outcome) for outcome in outcomes] == [1, 1, 1]
 
 
 async def test_one_receiver_does_not_hold_up_another(host_of, receiver, bucket):

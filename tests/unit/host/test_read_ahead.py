@@ -6,6 +6,7 @@ import pytest
 from a2a.types.a2a_pb2 import Artifact, Part, TaskArtifactUpdateEvent
 
 from a2a_gcs.host.read_ahead import ReadAhead
+from a2a_gcs.tasks.stream import Told
 
 
 def chunk(number, size=10):
@@ -22,7 +23,7 @@ class Stream:
         try:
             for number in range(self.count):
                 self.taken += 1
-                yield chunk(number)
+                yield Told(chunk(number))
                 await asyncio.sleep(0)
             if self.error:
                 raise self.error
@@ -35,7 +36,7 @@ async def test_a_reader_gets_everything_in_order():
     stream = Stream(50)
     async with ReadAhead(stream.events()) as ahead:
         await stream.closed.wait()
-        got = [int(event.task_id) async for event in ahead.events()]
+        got = [int(told.event.task_id) async for told in ahead.events()]
     assert got == list(range(50))
 
 
@@ -44,7 +45,7 @@ async def test_a_reader_that_stalls_loses_what_waits_and_the_stream_is_closed_at
     stream = Stream(1000)
     async with ReadAhead(stream.events(), limit=200) as ahead:
         events = ahead.events()
-        assert (await anext(events)).task_id == "0"
+        assert (await anext(events)).event.task_id == "0"
         await asyncio.wait_for(stream.closed.wait(), 10)
         assert stream.taken < 50
         assert [event async for event in events] == []
@@ -54,7 +55,7 @@ async def test_one_large_event_is_no_loss():
     """However large: it is all that waits."""
 
     async def one():
-        yield chunk(0, size=1000)
+        yield Told(chunk(0, size=1000))
 
     async with ReadAhead(one(), limit=10) as ahead:
         assert len([event async for event in ahead.events()]) == 1
@@ -65,7 +66,7 @@ async def test_what_the_stream_raises_comes_after_its_events():
     stream = Stream(3, ZeroDivisionError("a bug"))
     async with ReadAhead(stream.events()) as ahead:
         events = ahead.events()
-        assert [(await anext(events)).task_id for _ in range(3)] == ["0", "1", "2"]
+        assert [(await anext(events)).event.task_id for _ in range(3)] == ["0", "1", "2"]
         with pytest.raises(ZeroDivisionError):
             await anext(events)
 

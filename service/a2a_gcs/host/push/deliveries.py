@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 from a2a.types.a2a_pb2 import TaskState
 
+from a2a_gcs import telemetry
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import A2AGcsError, NotFound
 from a2a_gcs.host.push.addresses import PushUrlRefused
@@ -284,8 +285,10 @@ class Deliveries:
         try:
             await self.sender.post(config.url, headers_of(config, notice), body_of(config, notice))
         except (DeliveryFailed, PushUrlRefused) as e:
+            telemetry.push_deliveries.add(1, {"outcome": "failed"})
             log.warning("push.failed", error=str(e), **about)
             return False
+        telemetry.push_deliveries.add(1, {"outcome": "delivered"})
         log.info("push.delivered", **about)
         return True
 
@@ -334,6 +337,7 @@ class _Patience:
             self._number, self._since, self._pause = number, boottime(), _FIRST_PAUSE_SECONDS
         given_up = boottime() - self._since >= self._seconds
         if given_up:
+            telemetry.push_deliveries.add(1, {"outcome": "given up"})
             log.error("push.given_up", number=number, seconds=self._seconds)
         return given_up
 

@@ -17,7 +17,9 @@ from a2a_gcs.migration.report import MigrationRefused
 from a2a_gcs.migration.source import context_of
 from a2a_gcs.objectstore import MemoryStore, PrefixStore
 from a2a_gcs.objectstore.port import IF_ABSENT, OVERWRITE
+from a2a_gcs.pointers import PointerMeta
 from a2a_gcs.records import ContextRecord
+from a2a_gcs.task_json import status_millis
 from a2a_gcs.task_records import TaskRecords
 from tests.support.faulty_store import FaultyStore
 from tests.support.hosts import Bucket, Clock
@@ -109,6 +111,16 @@ async def test_a_root_is_made_that_a_host_goes_on_with(old):
     claim = await host.start(context_of("alone"))
     assert claim.base_ref.task_id == "alone"
     await host.die()
+
+
+async def test_pointers_tell_listings_how_each_task_stands(old):
+    """So that a listing across contexts reads no ended task."""
+    target = MemoryStore()
+    await run(source(old), target)
+    for task_id, *_ in TASKS:
+        task = (await TaskRecords(target).find(task_id)).task
+        told = PointerMeta.from_metadata((await target.head(pointer_key(task_id))).metadata)
+        assert told == PointerMeta(task.context_id, TaskState.Name(task.status.state), status_millis(task))
 
 
 async def test_the_source_is_only_read_and_a_second_run_writes_nothing(old):

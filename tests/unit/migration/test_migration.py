@@ -21,7 +21,9 @@ from a2a_gcs.pointers import PointerMeta
 from a2a_gcs.records import ContextRecord
 from a2a_gcs.task_json import status_millis
 from a2a_gcs.task_records import TaskRecords
+from tests.support.a2a_http import A2AClient
 from tests.support.faulty_store import FaultyStore
+from tests.support.host_thread import serve_in_thread
 from tests.support.hosts import Bucket, Clock
 from tests.support.legacy import gemini, keep, keep_file, packed, packed_in_tar, workspace
 from tests.support.moving import everything, picture
@@ -286,6 +288,19 @@ async def test_no_record_is_written_over_something_that_changed_meanwhile(old):
             await run(source(old), faulty)
     with pytest.raises(CorruptRecord):
         await record_of(target)
+
+
+async def test_source_and_target_may_be_one_bucket(old, tmp_path):
+    """The layouts have no key in common; what is listed are the new tasks."""
+    await old.delete("tasks/one/contextId.txt")
+    before = {info.key: info.version async for info in everything(old)}
+    assert (await run(source(old), old)).problems == []
+    after = {info.key: info.version async for info in everything(old)}
+    assert before.items() <= after.items()
+    assert (await run(source(old), old)).present == len(TASKS)
+    with serve_in_thread(old, work_dir=tmp_path) as host:
+        async with A2AClient(host.url) as client:
+            assert {task["id"] for task in (await client.list())["tasks"]} == {task_id for task_id, *_ in TASKS}
 
 
 async def test_everything_goes_below_the_root(old):

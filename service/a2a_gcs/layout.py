@@ -16,6 +16,7 @@ At the bucket prefix instead of a root:
 
     hosts/<host>.json                       heartbeat
     push/<root>/<task>.json                 marks a task that has push configurations, for hosts that look for work
+    doctor/<name>.probe                     what `a2a-gcs doctor` tries permissions on
 
 Ids are opaque text. A path segment keeps `[A-Za-z0-9_-]` and a `.` that does
 not lead; every other byte of the UTF-8 form is percent-encoded, and so is the
@@ -43,10 +44,15 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _POINTER = re.compile(r"tasks/([^/]+)/contextId\.txt")
 _PART = re.compile(r"contexts/[^/]+/parts/([0-9a-f]+)\.part")
 _TASK = re.compile(r"contexts/([^/]+)/([^/]+)/task\.json")
+_WORKSPACE = re.compile(r"contexts/([^/]+)/([^/]+)/workspace\.tar\.gz")
 _BELOW_CONTEXT = re.compile(r"contexts/([^/]+)/")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
 _FILE = re.compile(r"files/([0-9a-f]{64})")
 _PUSH_CONFIG = re.compile(r"contexts/[^/]+/[^/]+/push/([^/]+)\.json")
+_BELOW_CONTEXT = re.compile(
+    r"contexts/([^/]+)/(?:parts/[0-9a-f]+\.part|context\.json"
+    r"|([^/]+)/(task\.json|workspace\.tar\.gz|\d+\.events\.json|push/(?:owed/)?[^/]+\.json))"
+)
 _OWED = re.compile(r"contexts/[^/]+/[^/]+/push/owed/(\d+)\.json")
 _PUSH_MARK = re.compile(r"push/(?:(.+)/)?([^/]+)\.json")
 
@@ -61,6 +67,8 @@ POINTERS_PREFIX = "tasks/"
 CONTEXTS_PREFIX = "contexts/"
 HOSTS_PREFIX = "hosts/"
 PUSH_PREFIX = "push/"
+PROBES_PREFIX = "doctor/"
+"""What `a2a-gcs doctor` tries permissions on; an object stays there only if it may not be deleted."""
 
 
 class TaskRef(NamedTuple):
@@ -270,6 +278,35 @@ def parse_push_mark(key: str) -> tuple[str, str] | None:
     return (match[1] or "", task_id) if match and task_id is not None else None
 
 
+class Belongs(NamedTuple):
+    """Whose an object below `contexts/` is.
+
+    Attributes:
+        context_id: The context.
+        task_id: The task; empty for what all tasks of the context share.
+    """
+
+    context_id: str
+    task_id: str
+
+
+def parse_belongs(key: str) -> Belongs | None:
+    """Whose an object is by its key; None for pointers, and for whatever is not one of the forms above."""
+    match = _BELOW_CONTEXT.fullmatch(key)
+    if match is None:
+        return None
+    context_id, task_id = decode_segment(match[1]), decode_segment(match[2]) if match[2] else ""
+    return Belongs(context_id, task_id) if context_id is not None and task_id is not None else None
+
+
+def is_workspace(key: str) -> bool:
+    return key.endswith("/workspace.tar.gz") and parse_belongs(key) is not None
+
+
+def is_batch(key: str) -> bool:
+    return key.endswith(".events.json") and parse_belongs(key) is not None
+
+
 def heartbeat_key(host: str) -> str:
     return f"{HOSTS_PREFIX}{encode_segment(host)}.json"
 
@@ -280,9 +317,21 @@ def parse_pointer(key: str) -> str | None:
     return decode_segment(match[1]) if match else None
 
 
+def probe_key(name: str) -> str:
+    return f"{PROBES_PREFIX}{encode_segment(name)}.probe"
+
+
 def parse_task(key: str) -> TaskRef | None:
     """Context and task id of a task.json's key; None for any other key."""
-    match = _TASK.fullmatch(key)
+    return _ref(_TASK.fullmatch(key))
+
+
+def parse_workspace(key: str) -> TaskRef | None:
+    """Context and task id of a workspace.tar.gz's key; None for any other key."""
+    return _ref(_WORKSPACE.fullmatch(key))
+
+
+def _ref(match: re.Match[str] | None) -> TaskRef | None:
     if not match:
         return None
     context_id, task_id = decode_segment(match[1]), decode_segment(match[2])

@@ -140,6 +140,17 @@ class ContextRecord(Record):
     active: Active | None = None
     last_completed: LastCompleted | None = None
     messages: tuple[SeenMessage, ...] = ()
+    removing: int | None = None
+
+    @property
+    def being_removed(self) -> bool:
+        """Somebody removes what it held, and nobody has claimed it since; a claim begins anew all the same."""
+        return self.removing == self.epoch and self.active is None
+
+    def emptied(self) -> ContextRecord:
+        """The record once it is decided that the context goes: what it names is as good as gone."""
+        changes = {"active": None, "last_completed": None, "messages": ()}
+        return self.model_copy(update={"epoch": self.epoch + 1, "removing": self.epoch + 1, **changes})
 
     def claimed(self, active: Active, last: LastCompleted | None, message: SeenMessage | None) -> ContextRecord:
         """The record once a new task has claimed the context."""

@@ -27,6 +27,9 @@ TERMINAL = frozenset(
         TaskState.TASK_STATE_REJECTED,
     }
 )
+TERMINAL_NAMES = frozenset(TaskState.Name(state) for state in TERMINAL)
+"""As they stand in metadata."""
+
 INTERRUPTED = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
 
 _NO_STATE = {None, 0, "unknown", "TASK_STATE_UNSPECIFIED"}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 from google.api_core.exceptions import Forbidden, GoogleAPIError, NotFound, PreconditionFailed
-from google.auth.exceptions import GoogleAuthError
+from google.api_core.retry import Retry
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.objectstore.bucket_settings import BucketSettings, Rule
@@ -18,6 +19,7 @@ from a2a_gcs.objectstore.gcs_bucket import client
 from a2a_gcs.objectstore.gcs_reach import why_unreachable
 
 _TIMEOUT_SECONDS = 10.0
+_RETRY = Retry(initial=0.2, timeout=2.0)  # what is transient; the client's own goes on for two minutes
 _DAY = 86_400
 _AGENT = re.compile(r"service-(\d+)@")
 _ANYBODY = frozenset({"allUsers", "allAuthenticatedUsers"})
@@ -31,6 +33,10 @@ class ControlError(A2AGcsError):
 
 class BucketMissing(ControlError):
     """There is no such bucket."""
+
+
+class NoCredentials(ControlError):
+    """There are no credentials."""
 
 
 class NotAllowed(ControlError):
@@ -75,7 +81,7 @@ class BucketControl:
         """Reads it. Raises ControlError."""
         with self._told("storage.buckets.get"):
             bucket = self._bucket()
-            bucket.reload(timeout=_TIMEOUT_SECONDS)
+            bucket.reload(timeout=_TIMEOUT_SECONDS, retry=_RETRY)
             iam, soft = bucket.iam_configuration, bucket.soft_delete_policy
             return BucketState(
                 settings=BucketSettings(
@@ -101,19 +107,26 @@ class BucketControl:
         """
         with self._told("storage.buckets.update"):
             bucket = self._bucket()
-            bucket.reload(timeout=_TIMEOUT_SECONDS)
+            bucket.reload(timeout=_TIMEOUT_SECONDS, retry=_RETRY)
             bucket.iam_configuration.uniform_bucket_level_access_enabled = settings.uniform_access
             bucket.iam_configuration.public_access_prevention = settings.public_access
             bucket.soft_delete_policy.retention_duration_seconds = int(settings.soft_delete_days * _DAY)
             bucket.versioning_enabled = settings.versioning
             bucket.lifecycle_rules = [dict(rule) for rule in settings.lifecycle]
             bucket.labels = {**bucket.labels, **labels}
-            bucket.patch(timeout=_TIMEOUT_SECONDS, if_metageneration_match=seen.metageneration)
+            bucket.patch(timeout=_TIMEOUT_SECONDS, retry=_RETRY, if_metageneration_match=seen.metageneration)
+
+    def add_rules(self, rules: Sequence[Rule], *, seen: BucketState) -> None:
+        """Sets the lifecycle rules alone, on the condition of `apply`. Raises ControlError."""
+        with self._told("storage.buckets.update"):
+            bucket = self._bucket()
+            bucket.lifecycle_rules = [dict(rule) for rule in rules]
+            bucket.patch(timeout=_TIMEOUT_SECONDS, retry=_RETRY, if_metageneration_match=seen.metageneration)
 
     def public_roles(self) -> list[str]:
         """The roles that anybody has on the bucket. Raises ControlError."""
         with self._told("storage.buckets.getIamPolicy"):
-            policy = self._bucket().get_iam_policy(requested_policy_version=3, timeout=_TIMEOUT_SECONDS)
+            policy = self._bucket().get_iam_policy(requested_policy_version=3, timeout=_TIMEOUT_SECONDS, retry=_RETRY)
             return sorted({b["role"] for b in policy.bindings if _ANYBODY & set(b["members"])})
 
     def project_number_of(self, project: str) -> str | None:
@@ -121,7 +134,9 @@ class BucketControl:
         if project.isdecimal():
             return project
         with self._told("resourcemanager.projects.get"):
-            match = _AGENT.match(str(self._storage().get_service_account_email(project, timeout=_TIMEOUT_SECONDS)))
+            match = _AGENT.match(
+                str(self._storage().get_service_account_email(project, timeout=_TIMEOUT_SECONDS, retry=_RETRY))
+            )
             return match[1] if match else None
 
     def _bucket(self) -> Any:
@@ -136,6 +151,8 @@ class BucketControl:
     def _told(self, permission: str) -> Iterator[None]:
         try:
             yield
+        except DefaultCredentialsError as e:
+            raise NoCredentials(why_unreachable(e, within=_TIMEOUT_SECONDS)) from e
         except NotFound as e:
             raise BucketMissing(
                 f"there is no bucket {self.name}; create it with: gcloud storage buckets create gs://{self.name} "

@@ -1,6 +1,7 @@
 """A small real A2A server, the commands in this process, and the commands in processes of their own."""
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import structlog
 import uvicorn
 from a2a.server.agent_execution import AgentExecutor, SimpleRequestContextBuilder
 from a2a.server.request_handlers import DefaultRequestHandler
@@ -119,7 +121,9 @@ def agent_url(tmp_path):
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs a command line in this process; COLUMNS keeps rich from wrapping."""
+    """Runs a command line in this process; COLUMNS keeps rich from wrapping; logging is put back."""
+    root = logging.getLogger()
+    before = root.handlers, root.level
     for name in [name for name in os.environ if name.startswith("A2A_GCS_") or name == "PORT"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")
@@ -127,7 +131,10 @@ def run(monkeypatch):
     def run(*arguments, **environment):
         return CliRunner().invoke(app, list(arguments), env=environment)
 
-    return run
+    yield run
+    root.handlers, level = before
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 class Command:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
 
+from a2a_gcs.cli.main import app
 from a2a_gcs.executors import demo
 from a2a_gcs.host.app import create_app
 from a2a_gcs.host.settings import Settings
@@ -106,6 +108,16 @@ def test_every_setting_is_in_the_table_with_its_default():
             assert rows[f"A2A_GCS_{name.upper()}"] == str(field.default)
 
 
+def test_every_rule_of_retention_is_in_its_table():
+    """With the option and the variable that set it, and its default."""
+    command = typer.main.get_command(app).commands["gc"]
+    rules = [one for one in command.params if one.envvar and one.envvar != "A2A_GCS_STORE"]
+    assert [row[:3] for row in cells("variable | option | default | keeps")] == [
+        [one.envvar, one.opts[0], one.show_default if isinstance(one.show_default, str) else str(one.default)]
+        for one in rules
+    ]
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -119,6 +131,7 @@ def test_every_setting_is_in_the_table_with_its_default():
         "workspace",
         "config show",
         "migrate",
+        "gc",
     ],
 )
 def test_every_command_is_shown(command):

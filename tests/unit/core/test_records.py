@@ -87,6 +87,7 @@ def test_names_on_disk():
         "active": {"taskId": "t", "owner": "h/1"},
         "lastCompleted": {"taskId": "s", "generation": 1, "crc32c": "x"},
         "messages": [{"id": "m", "digest": "d", "taskId": "t"}],
+        "removing": None,
     }
 
 

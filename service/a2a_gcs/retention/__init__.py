@@ -1,0 +1,1 @@
+"""What may be removed from a bucket, and removing it beside running hosts."""

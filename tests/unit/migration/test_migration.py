@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+import time
 
 import pytest
 from a2a.types.a2a_pb2 import TaskState
@@ -22,6 +23,7 @@ from a2a_gcs.records import ContextRecord
 from a2a_gcs.task_json import status_millis
 from a2a_gcs.task_records import TaskRecords
 from tests.support.a2a_http import A2AClient
+from tests.support.doctor import examined, found, only
 from tests.support.faulty_store import FaultyStore
 from tests.support.host_thread import serve_in_thread
 from tests.support.hosts import Bucket, Clock
@@ -168,6 +170,7 @@ async def test_a_run_that_broke_off_anywhere_is_completed_by_the_next(old):
 async def test_a_context_that_is_half_there_is_nobodys(old):
     """No host takes it for a new one, however long ago the run broke off; a later run completes it."""
     bucket = Bucket()
+    bucket.clock.now = time.time()
     faulty = FaultyStore(bucket.store)
     faulty.fail("put", task_key(TaskRef("c", "two")))
     with pytest.raises(Unavailable):
@@ -176,7 +179,10 @@ async def test_a_context_that_is_half_there_is_nobodys(old):
     with pytest.raises(CorruptRecord, match=r"contexts/c/context\.json"):
         await host.start("c")
     assert not [key for key in await bucket.keys() if key.startswith("tasks/task-")]
+    told = only(await examined(bucket.store), "context-without-record")
+    assert "not finished with context c" in told.found
     await run(source(old), bucket.store)
+    assert found(await examined(bucket.store)) == set()
     with pytest.raises(ContextBusy):
         await host.start("c")
     await host.die()

@@ -15,7 +15,7 @@ from a2a_gcs.errors import CorruptRecord
 from a2a_gcs.layout import TaskRef, task_key, workspace_key
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.objectstore.port import ObjectInfo
-from a2a_gcs.records import MIGRATING, SCHEMA, ContextRecord, HeartbeatRecord, TaskMeta
+from a2a_gcs.records import MIGRATING, SCHEMA, HeartbeatRecord, TaskMeta
 from a2a_gcs.root_shapes import Survey
 
 MOST_READ = 1000

@@ -6,11 +6,12 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+AS_ROOT := $(shell [ $$(id -u) = 0 ] || echo sudo)
 TOOLS := infra-tools checkov
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run clients test bench bench-smoke chaos-mutants fidelity-testbench tck infra-tools infra-image check lint types imports format clean
+.PHONY: help setup run clients test bench bench-smoke browser-tools console-pictures chaos-mutants fidelity-testbench tck infra-tools infra-image check lint types imports format clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -51,6 +52,15 @@ bench: bench-smoke  ## All benchmarks, side by side
 	$(BIN)/python -m tests.benchmark.bench_gateway
 	$(BIN)/python -m tests.benchmark.bench_workspaces
 	$(BIN)/python -m tests.benchmark.bench_listing
+
+browser-tools: $(STAMP)  ## Chromium (by apt) and axe-core (by npm), for the tests of the console
+	@command -v chromium chromium-browser google-chrome >/dev/null && command -v npm >/dev/null || { \
+		$(AS_ROOT) apt-get update -qq && \
+		$(AS_ROOT) apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core nodejs npm; }
+	npm install --silent --no-audit --no-fund --prefix $(VENV)/browser-tools axe-core@4
+
+console-pictures: $(STAMP)  ## Make the pictures of the console in service/docs/console anew
+	$(BIN)/python -m tests.browser.pictures service/docs/console
 
 chaos-mutants: $(STAMP)  ## Break each rule of the protocol on purpose: the chaos checker has to see all of them
 	$(BIN)/python -m tests.chaos.mutants $(ARGS)

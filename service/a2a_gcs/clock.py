@@ -22,3 +22,8 @@ def boottime() -> float:
 def utcnow() -> datetime:
     """The current time in UTC."""
     return datetime.now(UTC)
+
+
+def unix_millis() -> int:
+    """The current time in Unix milliseconds, as A2A's timestamps have it."""
+    return time.time_ns() // 1_000_000

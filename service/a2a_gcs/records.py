@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -25,6 +25,15 @@ REMEMBERED_MESSAGES = 32
 """How many message ids a context remembers, for recognising repeats (DESIGN 4)."""
 
 _EMPTY = "empty"
+
+START_FROM = "a2a-gcs/startFrom"
+"""Key in a message's metadata: the id of an earlier task of the same context whose workspace to start from."""
+
+REMEMBERED_TURNS = 16
+"""Of how many turns a task's metadata tells when they ran: the first one, and the latest."""
+
+MIGRATING = "migrating"
+"""Metadata name of a context.json that is no record yet: a migration has not finished with the context."""
 
 TURN_STRIDE = 2**32
 """seq = turn * 2^32 + k: a later turn is always newer, whoever runs it (DESIGN 5)."""
@@ -63,6 +72,22 @@ class Owner(Record):
     def from_text(cls, text: str) -> Owner | None:
         host, _, n = text.rpartition("/")
         return cls(host=host, n=int(n)) if host and n.isdecimal() else None
+
+
+class Ran(NamedTuple):
+    """When one turn of a task ran, in Unix milliseconds; `until` is 0 while it runs. Written `<since>+<length>`."""
+
+    since: int
+    until: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.since}+{self.until - self.since}" if self.until else str(self.since)
+
+
+def parse_turns(text: str) -> tuple[Ran, ...]:
+    """Reads what `TaskMeta.turns` is written as. Raises ValueError."""
+    parts = [one.partition("+") for one in text.split(",") if one]
+    return tuple(Ran(int(since), int(since) + int(length) if plus else 0) for since, plus, length in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +311,7 @@ class TaskMeta:
         was_journal: The last batch of that turn.
         pin: The snapshot that goes with this state.
         patience: Seconds that a parked task waits for an answer before it fails, by the store's clock; 0: for ever.
+        turns: When its turns ran, by the clocks of their hosts; for people, nothing is decided by them.
         base: The workspace that the task started from; None where an earlier version wrote it.
         push: There may be push configurations; without it nobody looks for any.
         notice: The seq with which the state of this very record was entered, if it is one that push tells of (terminal
@@ -305,13 +331,14 @@ class TaskMeta:
     was_journal: int = 0
     pin: Pin | None = None
     patience: int = 0
+    turns: tuple[Ran, ...] = ()
     base: Base | None = None
     push: bool = False
     notice: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
 
     _NAMES = frozenset(
-        {"schema", "owner", "turn", "open", "seq", "state", "status-time", "journal", "was", "patience"}
+        {"schema", "owner", "turn", "open", "seq", "state", "status-time", "journal", "was", "patience", "turns"}
         | {"was-seq", "was-journal"}
         | {"push", "notice", "base"}
         | {"pin-generation", "pin-crc32c"}
@@ -341,6 +368,7 @@ class TaskMeta:
                 was_journal=_count(raw, "was-journal"),
                 pin=Pin(generation=generation, crc32c=raw.get("pin-crc32c", "")) if generation else None,
                 patience=int(raw.get("patience", "0")),
+                turns=parse_turns(raw.get("turns", "")),
                 base=Base.from_text(raw.get("base", "")),
                 push=raw.get("push") == "1",
                 notice=_count(raw, "notice"),
@@ -365,6 +393,8 @@ class TaskMeta:
             known |= {"was-seq": str(self.was_seq), "was-journal": str(self.was_journal)}
         if self.patience:
             known["patience"] = str(self.patience)
+        if self.turns:
+            known["turns"] = ",".join(map(str, self.turns))
         if self.base:
             known["base"] = str(self.base)
         if self.push:
@@ -378,6 +408,17 @@ class TaskMeta:
     def foreign_seq(self) -> int:
         """Version for a write by somebody who does not hold the turn: newer than all that its holder writes."""
         return max(self.seq + 1, (self.turn + 1) * TURN_STRIDE)
+
+    def timed(self, now: int) -> TaskMeta:
+        """The metadata with what a write at this moment (Unix milliseconds) tells about the turns."""
+        ran = list(self.turns)
+        if self.open and (not ran or ran[-1].until):
+            ran.append(Ran(now))
+        elif not self.open and ran and not ran[-1].until:
+            ran[-1] = Ran(ran[-1].since, max(now, ran[-1].since))
+        if len(ran) > REMEMBERED_TURNS:
+            del ran[1]
+        return self.with_(turns=tuple(ran))
 
     def with_(self, **changes: object) -> TaskMeta:
         return replace(self, **changes)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from a2a.types.a2a_pb2 import Task, TaskState
 from google.protobuf.json_format import MessageToDict
 
 from a2a_gcs import telemetry
-from a2a_gcs.clock import utcnow
+from a2a_gcs.clock import unix_millis, utcnow
 from a2a_gcs.errors import Conflict, CorruptRecord, InvalidId, NotFound
 from a2a_gcs.layout import TaskRef, context_key, encode_segment, owed_key, pointer_key, task_key
 from a2a_gcs.objectstore.port import IF_ABSENT, IfVersion, Mode, ObjectInfo, ObjectStore
@@ -226,7 +226,7 @@ class TaskRecords:
             Conflict: It changed meanwhile.
             StoreError: `ambiguous` tells whether it may have been written.
         """
-        meta = meta.with_(state=state_name(task), status_time=status_millis(task))
+        meta = meta.with_(state=state_name(task), status_time=status_millis(task)).timed(unix_millis())
         if seen.meta.push and seen.meta.notice and meta.notice != seen.meta.notice:
             await self._keep_owed(seen)
         mode = IfVersion(seen.version) if seen.version else IF_ABSENT

@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from a2a_gcs.cli.workspace_diff import shown
+from a2a_gcs.workspaces.differences import shown
 
 Row = Sequence[str | Text]
 

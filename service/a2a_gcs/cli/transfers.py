@@ -8,16 +8,18 @@ import gzip
 import io
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import IO, TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from a2a_gcs.cli.archives import Archive, TarGz
 from a2a_gcs.errors import ConfigError
 from a2a_gcs.host.logging import configure_logging
 from a2a_gcs.objectstore import InstrumentedStore, PrefixStore, StoreStats, open_store
 from a2a_gcs.objectstore.closing import closing
+from a2a_gcs.workspaces.finding import Archive
+from a2a_gcs.workspaces.reading import TarGz, members
 
 if TYPE_CHECKING:
     from a2a_gcs.objectstore import ObjectStore
@@ -69,11 +71,9 @@ class Transfers:
             finally:
                 watching.cancel()
 
-    @contextlib.asynccontextmanager
-    async def members(self, archive: Archive) -> AsyncIterator[TarGz]:
+    def members(self, archive: Archive) -> AbstractAsyncContextManager[TarGz]:
         """The members of an archive as they come; leaving early reads no further."""
-        async with closing(self.store.stream(archive.key, version=archive.pin.generation)) as chunks:
-            yield TarGz(chunks)
+        return members(self.store, archive)
 
     async def fetched(self, archive: Archive) -> IO[bytes]:
         """A temporary file with the whole archive, verified by its checksum; it goes when it is closed."""

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 if TYPE_CHECKING:
-    from a2a_gcs.cli.archives import Archive, Entry, TarGz
     from a2a_gcs.cli.transfers import Transfers
-    from a2a_gcs.cli.workspace_diff import Difference
+    from a2a_gcs.workspaces.differences import Difference
+    from a2a_gcs.workspaces.finding import Archive
+    from a2a_gcs.workspaces.reading import Entry, TarGz
 
 
 class Where(NamedTuple):
@@ -198,8 +199,8 @@ def _destination(directory: Path) -> Iterator[None]:
 
 
 async def _diff(where: Where, task: str, other: str | None, *, summary: bool) -> None:
-    from a2a_gcs.cli.archives import find_base  # noqa: PLC0415
     from a2a_gcs.cli.transfers import Transfers  # noqa: PLC0415
+    from a2a_gcs.workspaces.finding import find_base  # noqa: PLC0415
 
     async with Transfers(where.store, where.root) as transfers:
         first = await _archive(transfers, task)
@@ -210,7 +211,7 @@ async def _diff(where: Where, task: str, other: str | None, *, summary: bool) ->
             before, after = await find_base(transfers.store, first), first
         base = f"task {before.ref.task_id}" if before else "an empty workspace"
         typer.echo(f"from {base} to task {after.ref.task_id}", err=True)
-        if before is None or before.pin.crc32c != after.pin.crc32c or before.size != after.size:
+        if not after.same_as(before):
             await _show_differences(transfers, before, after, summary=summary)
 
 
@@ -218,7 +219,7 @@ async def _show_differences(
     transfers: "Transfers", before: "Archive | None", after: "Archive", *, summary: bool
 ) -> None:
     from a2a_gcs.cli.transfers import members_of, nothing  # noqa: PLC0415
-    from a2a_gcs.cli.workspace_diff import differences  # noqa: PLC0415
+    from a2a_gcs.workspaces.differences import differences  # noqa: PLC0415
 
     old = await transfers.fetched(before) if before else nothing()
     with old, await transfers.fetched(after) as new, tempfile.TemporaryDirectory() as scratch:
@@ -232,7 +233,7 @@ async def _show_differences(
 
 
 def _show_lines(difference: "Difference") -> None:
-    from a2a_gcs.cli.workspace_diff import shown  # noqa: PLC0415
+    from a2a_gcs.workspaces.differences import shown  # noqa: PLC0415
 
     about = f" ({difference.summary})" if difference.summary else ""
     typer.secho(f"{difference.change.word} {shown(difference.change.path)}{about}", bold=True)
@@ -243,7 +244,7 @@ def _show_lines(difference: "Difference") -> None:
 
 
 def _show_stat(difference: "Difference") -> None:
-    from a2a_gcs.cli.workspace_diff import shown  # noqa: PLC0415
+    from a2a_gcs.workspaces.differences import shown  # noqa: PLC0415
 
     lines = f"+{difference.added} -{difference.removed}" if difference.lines else ""
     about = "  ".join(part for part in (lines, difference.summary) if part)
@@ -251,7 +252,7 @@ def _show_stat(difference: "Difference") -> None:
 
 
 async def _archive(transfers: "Transfers", task: str) -> "Archive":
-    from a2a_gcs.cli.archives import find_archive  # noqa: PLC0415
+    from a2a_gcs.workspaces.finding import find_archive  # noqa: PLC0415
 
     archive = await find_archive(transfers.store, task)
     if not archive.pinned:
@@ -275,7 +276,7 @@ def _not_in(path: str, task: str) -> Exception:
 
 
 def _as_line(entry: "Entry") -> str:
-    from a2a_gcs.cli.workspace_diff import shown  # noqa: PLC0415
+    from a2a_gcs.workspaces.differences import shown  # noqa: PLC0415
 
     mode = stat.filemode(_TYPES.get(entry.kind, 0) | entry.mode)
     target = {"symlink": f" -> {shown(entry.target)}", "hardlink": f" = {shown(entry.target)}"}.get(entry.kind, "")

@@ -16,11 +16,15 @@ from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, Response
+from starlette.routing import Route
 
+from a2a_gcs.console.routes import console
+from a2a_gcs.console.site import PATH as CONSOLE
 from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, list_grpc
 from a2a_gcs.host.auth import Authenticator, open_authenticator
 from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large
+from a2a_gcs.host.browsers import console_site, sign_in
 from a2a_gcs.host.files import file_routes
 from a2a_gcs.host.grpc import GrpcServer
 from a2a_gcs.host.grpc.agents import ServedAgent
@@ -72,13 +76,18 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
     if authenticator is not None:
         public = [f"{agent.path}{AGENT_CARD_WELL_KNOWN_PATH}" for agent in services.agents]
         public += [METRICS_PATH] if settings.metrics_public else []
-        app.add_middleware(AuthMiddleware, authenticator=authenticator, public=public)
+        browser = sign_in(services, authenticator)
+        app.add_middleware(AuthMiddleware, authenticator=authenticator, public=public, sign_in=browser)
     if settings.cors_origins:
         _allow_origins(app, settings.cors_origins)
     app.add_middleware(RequestTrace)
     _add_probes(app, services)
     if settings.metrics:
         _add_metrics(app)
+    if settings.console:
+        pages = console(console_site(services, handlers))
+        for path in (CONSOLE, CONSOLE + "/{page:path}"):  # before REST, whose tenants are first segments
+            app.router.routes.append(Route(path, pages))
     for agent in sorted(services.agents, key=lambda a: -a.path.count("/")):  # /a would take /a/b for its tenant b
         place = app if not agent.path else _app_of(agent)
         place.router.routes.extend(file_routes(services.roots, agent))

@@ -265,6 +265,7 @@ class Settings(AgentOptions, BaseSettings):
             "nothing; on Cloud Run that is memory. 0: none.",
         ),
     ] = 256 * 1024**2
+    console: Annotated[bool, Field(description="Serve the console, for browsers, at /console.")] = True
     push_notifications: Annotated[
         bool, Field(description="Offer push notifications, and send them: the host then makes requests to others.")
     ] = True

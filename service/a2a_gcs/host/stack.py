@@ -94,6 +94,7 @@ class Stack:
     """One agent below one root.
 
     Attributes:
+        store: What is stored below the root.
         tasks: Its tasks.
         table: Its claims.
         records: Their stored records.
@@ -109,6 +110,7 @@ class Stack:
 
     def __init__(self, shared: Shared, agent: HostedAgent, ground: Ground) -> None:
         settings = agent.settings
+        self.store = ground.store
         self.table = ground.table
         self.records = ground.records
         self.files = TaskFiles(ground.store)

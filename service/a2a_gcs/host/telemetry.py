@@ -1,6 +1,6 @@
 """Where metrics and traces of `a2a-gcs serve` go: Prometheus, and OTLP by OpenTelemetry's own variables.
 
-The SDK is imported only if one of them is on. Decision 0006 tells why this combination.
+The SDK is imported only if one of them is on. Decision 0007 tells why this combination.
 """
 
 from __future__ import annotations
@@ -66,6 +66,13 @@ def exposition() -> tuple[bytes, str]:
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # noqa: PLC0415 - only where metrics are kept
 
     return generate_latest(), CONTENT_TYPE_LATEST
+
+
+def samples() -> list[tuple[str, Mapping[str, str], float]]:
+    """The same as numbers: name, labels and value of every series."""
+    from prometheus_client import REGISTRY  # noqa: PLC0415 - only where metrics are kept
+
+    return [(one.name, one.labels, one.value) for metric in REGISTRY.collect() for one in metric.samples]
 
 
 def _keep_traces(exporter: Any | None) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.layout import TaskRef
-
-START_FROM = "a2a-gcs/startFrom"
-"""Key in a message's metadata: the id of an earlier task of the same context whose workspace to start from."""
+from a2a_gcs.records import START_FROM
 
 
 class Refused(A2AGcsError):

@@ -14,7 +14,7 @@ from a2a.types.a2a_pb2 import Message, Task
 
 from a2a_gcs.cas import Versioned, VersionedObject
 from a2a_gcs.claims import Claim, ClaimTable, End
-from a2a_gcs.clock import boottime
+from a2a_gcs.clock import boottime, unix_millis
 from a2a_gcs.errors import Conflict, CorruptRecord, StoreError
 from a2a_gcs.layout import TaskRef, context_key
 from a2a_gcs.ledger.errors import (
@@ -452,7 +452,8 @@ class _Attempt:
 
 def _new_claim(attempt: _Attempt, owner: Owner, ledger: Versioned[ContextRecord], last: LastCompleted | None) -> Claim:
     ref = attempt.ref
-    fresh = TaskRecord(ref, Task(id=ref.task_id, context_id=ref.context_id), TaskMeta(owner=str(owner), turn=1), 0, {})
+    meta = TaskMeta(owner=str(owner), turn=1, open=True).timed(unix_millis()).with_(open=False)
+    fresh = TaskRecord(ref, Task(id=ref.task_id, context_id=ref.context_id), meta, 0, {})
     base = attempt.start or ((TaskRef(ref.context_id, last.task_id), last.pin) if last else None)
     return Claim(
         ref=ref,

@@ -6,9 +6,9 @@ from a2a.types.a2a_pb2 import Message, TaskState
 
 from a2a_gcs.errors import NotFound
 from a2a_gcs.layout import TaskRef, workspace_key
-from a2a_gcs.ledger.errors import START_FROM, StartRefused
+from a2a_gcs.ledger.errors import StartRefused
 from a2a_gcs.objectstore.port import ObjectStore
-from a2a_gcs.records import Pin
+from a2a_gcs.records import START_FROM, Pin
 from a2a_gcs.task_records import TaskRecords, UnreadableTask
 
 

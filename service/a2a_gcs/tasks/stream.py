@@ -23,7 +23,7 @@ from a2a_gcs.clock import boottime
 from a2a_gcs.errors import StoreError
 from a2a_gcs.journal import Journal
 from a2a_gcs.records import TURN_STRIDE, TaskMeta
-from a2a_gcs.task_json import INTERRUPTED, TERMINAL
+from a2a_gcs.task_json import INTERRUPTED, TERMINAL, TERMINAL_NAMES
 from a2a_gcs.task_records import TaskRecord, TaskRecords
 from a2a_gcs.tasks.replay import Replay, Uncovered
 from a2a_gcs.tasks.store import BucketTaskStore
@@ -336,7 +336,7 @@ class _Reader:
             self.ended = True
             return []
         _, meta = stored
-        if meta.turn < self._turn and meta.state not in _TERMINAL_NAMES:
+        if meta.turn < self._turn and meta.state not in TERMINAL_NAMES:
             return []  # still parked: nobody has answered
         if meta.turn == self._turn and meta.open:
             return []  # it runs, and there is nothing new
@@ -367,9 +367,6 @@ class _Reader:
         if not complete:  # batches are gone: only the whole task makes up for them
             return [VersionedEvent(event=record.copy_task(), version=version)]
         return [Replay.standing(record)]
-
-
-_TERMINAL_NAMES = frozenset(TaskState.Name(state) for state in TERMINAL)
 
 
 def seq_of(version: TaskVersion) -> int:

@@ -26,6 +26,10 @@ class WorkspaceError(A2AGcsError):
         return cls(f"cannot {doing} {shown(name)!r}: {reason}")
 
 
+class NoWorkspace(WorkspaceError):
+    """There is no such task, or it has no workspace (yet); the message says which."""
+
+
 class SnapshotMissing(WorkspaceError):
     """The pinned archive is not there, or not any more: no such object, or another generation or crc32c.
 

@@ -161,7 +161,7 @@ def _plain_block(block: bytes) -> Header | None:
     name, mode, size, mtime, checksum, kind, target, rest = _PLAIN_BLOCK.unpack(block)
     if rest != _REST or kind not in _PLAIN_KINDS:
         return None
-    # The sum of bytes, as half of another checksum, in C: so few of them come to less than its modulus.
+    # The sum of bytes, as half of another checksum that is computed in C: they come to less than its modulus here.
     summed = (zlib.adler32(block[:_KNOWN]) & 0xFFFF) - 1
     if summed - sum(block[_CHECKSUM]) + _REST_SUM != int(checksum, 8):
         return None

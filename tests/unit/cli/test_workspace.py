@@ -17,12 +17,12 @@ import pytest
 import structlog
 from a2a.types.a2a_pb2 import Task
 
-from a2a_gcs.cli.archives import TarGz
-from a2a_gcs.cli.errors import CommandFailed
 from a2a_gcs.layout import workspace_key
-from a2a_gcs.ledger.errors import START_FROM
 from a2a_gcs.objectstore import open_store
 from a2a_gcs.objectstore.port import OVERWRITE
+from a2a_gcs.records import START_FROM
+from a2a_gcs.workspaces.errors import SnapshotCorrupt
+from a2a_gcs.workspaces.reading import TarGz
 from a2a_gcs.workspaces.snapshots import Snapshots
 from tests.support.hosts import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, Bucket, message, status
 
@@ -519,7 +519,7 @@ WHOLE = archive({"a": os.urandom(5000)})
 )
 def test_a_truncated_archive_is_not_a_short_one(body):
     """Wherever it breaks off, in the compressed stream or in what was compressed."""
-    with pytest.raises(CommandFailed, match="it is truncated"):
+    with pytest.raises(SnapshotCorrupt, match="it is truncated"):
         read(body)
 
 
@@ -534,7 +534,7 @@ def test_a_truncated_archive_is_not_a_short_one(body):
 )
 def test_a_damaged_archive_is_an_error(body, says):
     """Not an empty workspace, and no memory for what a header claims."""
-    with pytest.raises(CommandFailed, match=says):
+    with pytest.raises(SnapshotCorrupt, match=says):
         read(body)
 
 

@@ -12,6 +12,7 @@ from a2a_gcs.objectstore import MemoryStore
 from a2a_gcs.objectstore.port import OVERWRITE
 from a2a_gcs.records import (
     REMEMBERED_MESSAGES,
+    REMEMBERED_TURNS,
     SCHEMA,
     TURN_STRIDE,
     Active,
@@ -21,6 +22,7 @@ from a2a_gcs.records import (
     LastCompleted,
     Owner,
     Pin,
+    Ran,
     SeenMessage,
     TaskMeta,
 )
@@ -178,7 +180,7 @@ def test_no_metadata():
     "raw",
     [
         *({"turn": "x"}, {"turn": "-1"}, {"seq": ""}, {"seq": "-5"}, {"status-time": "now"}, {"pin-generation": "-3"}),
-        *({"base": "task"}, {"base": "a b c"}, {"base": "%ff c"}),
+        *({"base": "task"}, {"base": "a b c"}, {"base": "%ff c"}, {"turns": "1+"}),
     ],
     ids=str,
 )
@@ -205,6 +207,26 @@ def test_a_foreign_write_is_newer_than_all_of_the_turn(meta):
     """Who does not hold the turn writes a version after everything that its holder may still write."""
     assert meta.foreign_seq() > meta.seq
     assert meta.foreign_seq() >= (meta.turn + 1) * TURN_STRIDE
+
+
+def test_when_turns_ran():
+    """A turn begins with the first write that is open, and ends with the first that is not; others change nothing."""
+    meta = TaskMeta()
+    for at, is_open in ((5, False), (10, True), (20, True), (30, False), (40, False), (50, True)):
+        meta = meta.with_(open=is_open).timed(at)
+    assert meta.turns == (Ran(10, 30), Ran(50))
+    assert meta.to_metadata()["turns"] == "10+20,50"
+    assert TaskMeta.from_metadata("k", meta.to_metadata()).turns == meta.turns
+    assert meta.with_(open=False).timed(1).turns[-1] == Ran(50, 50)  # a clock that went back
+
+
+def test_the_first_and_the_latest_turns_are_remembered():
+    meta = TaskMeta()
+    for turn in range(1, 1 + 3 * REMEMBERED_TURNS):
+        meta = meta.with_(open=True).timed(turn * 100).with_(open=False).timed(turn * 100 + 1)
+    assert len(meta.turns) == REMEMBERED_TURNS
+    assert (meta.turns[0].since, meta.turns[-1].since) == (100, 3 * REMEMBERED_TURNS * 100)
+    assert len(meta.to_metadata()["turns"]) < 400
 
 
 # ---------------------------------------------------------------- cas

@@ -95,6 +95,18 @@ def test_a_lone_surrogate_is_passed_on():
     assert parse(format_task_json(*parse(body)))[1] == {"later": "\ud800"}
 
 
+def test_long_texts_stay_in_their_places():
+    """Whatever stands between them, in messages and artifacts and the status; half a character in one is no text."""
+    task = full_task()
+    for number, holder in enumerate([task.status.message, *task.history, *task.artifacts, *task.artifacts]):
+        holder.parts.extend([Part(text=f"{number}{n}" * 2000) for n in range(2)])
+        holder.parts.append(Part(url="u"))
+    assert parse(format_task_json(task, {}))[0] == task
+    for path in ({"history": [{}, {"parts": [{}, {"text": "x" * 2000 + "\ud800"}]}]}, {"artifacts": [{}, None]}):
+        with pytest.raises(CorruptRecord):
+            parse({"id": "t", "contextId": "c", **path})
+
+
 # ---------------------------------------------------------------- A2A 0.3
 
 

@@ -11,8 +11,8 @@ from a2a.utils.errors import InvalidParamsError
 from a2a_gcs.errors import PermissionDenied, Unavailable
 from a2a_gcs.executors.workspace import workspace
 from a2a_gcs.layout import TaskRef, workspace_key
-from a2a_gcs.ledger.errors import START_FROM
 from a2a_gcs.objectstore.port import OVERWRITE
+from a2a_gcs.records import START_FROM
 from a2a_gcs.task_records import TaskRecords
 from tests.support.faulty_store import FaultyStore
 from tests.support.hosts import COMPLETED, FAILED, INPUT_REQUIRED, Bucket

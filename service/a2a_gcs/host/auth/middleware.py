@@ -9,6 +9,7 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from a2a_gcs.console.sign_in import SignIn
 from a2a_gcs.host.auth.authenticator import Authenticator
 from a2a_gcs.host.auth.errors import AuthUnavailable, Unauthenticated
 
@@ -29,29 +30,41 @@ class AuthMiddleware:
         app: What is protected.
         authenticator: Tells who calls.
         public: Further paths that need no credentials: agent cards of a host with several agents.
+        sign_in: How browsers bring credentials to the console, which cannot send headers; None for not at all.
     """
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, public: Iterable[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, authenticator: Authenticator, public: Iterable[str] = (), sign_in: SignIn | None = None
+    ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._public = PUBLIC.union(public)
+        self._sign_in = sign_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or self._is_public(scope):
             await self._app(scope, receive, send)
             return
+        browser = self._sign_in if self._sign_in and self._sign_in.covers(scope) else None
+        if browser is not None and browser.handles(scope):
+            await browser(scope, receive, send)
+            return
         try:
-            principal = await self._authenticator.authenticate(scope["headers"])
+            headers = scope["headers"] if browser is None else browser.headers(scope)
+            principal = await self._authenticator.authenticate(headers)
         except (Unauthenticated, AuthUnavailable) as e:
             log.info("auth.refused", reason=str(e), detail=e.detail)
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
                 return
-            await _answer(e)(scope, receive, send)
+            answer: ASGIApp = browser if browser and isinstance(e, Unauthenticated) else _answer(e)
+            await answer(scope, receive, send)
             return
         await self._app({**scope, "user": principal}, receive, send)
 
     def _is_public(self, scope: Scope) -> bool:
+        if self._sign_in is not None and self._sign_in.is_open(scope):
+            return True
         return scope["type"] == "http" and scope["path"] in self._public and scope["method"] in ("GET", "HEAD")
 
 

@@ -7,6 +7,7 @@ a few words per entry and one pair of files.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from a2a_gcs.cli.archives import Entry, TarGz
+from a2a_gcs.workspaces.reading import Entry, TarGz
 
 LONGEST_TEXT = 256 << 10
 """Most bytes of a file whose lines are compared; it takes seconds in the worst case."""
@@ -79,21 +80,26 @@ class Difference:
         return sum(line.startswith("-") for line in self.lines[2:])
 
 
-async def differences(before: Members, after: Members, scratch: Path) -> AsyncIterator[Difference]:
+async def differences(
+    before: Members, after: Members, scratch: Path, *, most_texts: int | None = None
+) -> AsyncIterator[Difference]:
     """Everything that differs, in the order of the paths.
 
     Args:
         before: Begins to read the first archive, as often as it is called.
         after: Likewise, the second.
         scratch: An empty directory for the files that differ.
+        most_texts: Of how many files the lines are compared at most; None for all.
     """
     changes = compare(await tree(before()), await tree(after()))
-    wanted = {change.path: number for number, change in enumerate(changes) if _may_be_text(change)}
+    texts = [(change.path, number) for number, change in enumerate(changes) if _may_be_text(change)]
+    wanted = dict(texts[:most_texts])
     for side, members in (("before", before), ("after", after)):
         facts = {number: getattr(changes[number], side) for number in wanted.values()}
         await _extract(members(), {number: fact.source for number, fact in facts.items() if fact}, scratch, side)
     for number, change in enumerate(changes):
-        yield _difference(change, number, scratch if change.path in wanted else None)
+        # Off the loop: two texts may take seconds, and on a host others wait.
+        yield await asyncio.to_thread(_difference, change, number, scratch if change.path in wanted else None)
 
 
 async def tree(members: TarGz) -> dict[str, Facts]:

@@ -49,9 +49,9 @@ _BELOW_CONTEXT = re.compile(r"contexts/([^/]+)/")
 _CONTEXT = re.compile(r"contexts/([^/]+)/context\.json")
 _FILE = re.compile(r"files/([0-9a-f]{64})")
 _PUSH_CONFIG = re.compile(r"contexts/[^/]+/[^/]+/push/([^/]+)\.json")
-_BELOW_CONTEXT = re.compile(
-    r"contexts/([^/]+)/(?:parts/[0-9a-f]+\.part|context\.json"
-    r"|([^/]+)/(task\.json|workspace\.tar\.gz|\d+\.events\.json|push/(?:owed/)?[^/]+\.json))"
+_BELONGS = re.compile(
+    r"contexts/([^/]+)/(?:parts/[0-9a-f]+\.part|context\.json|([^/]+)/"
+    r"(?:task\.json|workspace\.tar\.gz|\d+\.events\.json|files/[0-9a-f]{64}|push/(?:owed/)?[^/]+\.json))"
 )
 _OWED = re.compile(r"contexts/[^/]+/[^/]+/push/owed/(\d+)\.json")
 _PUSH_MARK = re.compile(r"push/(?:(.+)/)?([^/]+)\.json")
@@ -292,15 +292,11 @@ class Belongs(NamedTuple):
 
 def parse_belongs(key: str) -> Belongs | None:
     """Whose an object is by its key; None for pointers, and for whatever is not one of the forms above."""
-    match = _BELOW_CONTEXT.fullmatch(key)
+    match = _BELONGS.fullmatch(key)
     if match is None:
         return None
     context_id, task_id = decode_segment(match[1]), decode_segment(match[2]) if match[2] else ""
     return Belongs(context_id, task_id) if context_id is not None and task_id is not None else None
-
-
-def is_workspace(key: str) -> bool:
-    return key.endswith("/workspace.tar.gz") and parse_belongs(key) is not None
 
 
 def is_batch(key: str) -> bool:

@@ -132,7 +132,7 @@ class Collector:
             old = [info for info in task.objects if info.age >= self._rules.runs]
             self._tally.orphans += await self._remover.all(old)
             return False
-        if not await self._remover.task(task.objects):
+        if not await self._remover.task(task):
             return False
         if task.meta is not None and task.meta.push:
             with contextlib.suppress(NotFound):

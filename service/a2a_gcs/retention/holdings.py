@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from a2a_gcs.errors import CorruptRecord
-from a2a_gcs.layout import decode_segment, is_workspace, parse_belongs, parse_context, parse_pointer, parse_task
+from a2a_gcs.layout import (
+    decode_segment,
+    parse_belongs,
+    parse_context,
+    parse_pointer,
+    parse_task,
+    parse_workspace,
+)
 from a2a_gcs.objectstore.port import ObjectInfo
 from a2a_gcs.records import TaskMeta
 from a2a_gcs.task_json import TERMINAL_NAMES
@@ -19,7 +26,7 @@ class TaskHoldings:
     Attributes:
         record: Its task.json.
         pointer: Its pointer.
-        files: Everything else: archive, journal, push notifications.
+        files: Everything else: archive, journal, content, push notifications.
     """
 
     record: ObjectInfo | None = None
@@ -44,7 +51,7 @@ class TaskHoldings:
 
     @property
     def archive(self) -> ObjectInfo | None:
-        return next((info for info in self.files if is_workspace(info.key)), None)
+        return next((info for info in self.files if parse_workspace(info.key)), None)
 
     @property
     def objects(self) -> list[ObjectInfo]:

@@ -41,6 +41,7 @@ def uri(tmp_path):
                     claim = await host.start("ctx")
                     info = await below.put(workspace_key(claim.ref), b"files", IF_ABSENT)
                     await host.end(claim, pin=Pin(info.version, info.crc32c))
+                await host.index.drained()
                 await host.die()
 
     asyncio.run(fill())
@@ -142,6 +143,7 @@ def test_what_runs_is_named(gc, uri):
         host = await Bucket(store).host("h")
         await host.park(await host.start("waits"), INPUT_REQUIRED)
         claim = await host.start("runs")
+        await host.index.drained()
         await host.beat()
         return claim.ref
 

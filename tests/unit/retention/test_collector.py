@@ -59,6 +59,7 @@ async def run(bucket, host, state=COMPLETED, context_id="ctx"):
     claim = await host.start(context_id)
     info = await bucket.store.put(workspace_key(claim.ref), claim.ref.task_id.encode(), IF_ABSENT)
     await host.end(claim, state, None if state == CANCELED else Pin(info.version, info.crc32c))
+    await host.index.drained()
     return claim.ref
 
 
@@ -104,6 +105,7 @@ async def test_what_waits_or_runs_stays_for_ever(bucket, host, what):
     claim = await host.start()
     if what == "waits":
         await host.park(claim, INPUT_REQUIRED)
+    await host.index.drained()
     before = await bucket.keys()
     bucket.clock.now += 1000 * DAY
     await host.beat()
@@ -151,6 +153,7 @@ async def test_parts_that_no_archive_was_composed_of_go(bucket, host, tmp_path):
         claim = await host.start()
         saved = await snapshots.save(tmp_path / "tree", workspace_key(claim.ref), replaces=0)
         await host.end(claim, COMPLETED, saved.pin)
+        await host.index.drained()
         named.append((workspace_key(claim.ref), saved))
     key, saved = named[1]
     crashed = part_key(key, "0" * 64)
@@ -315,6 +318,22 @@ async def test_a_task_whose_record_was_written_since_stays_with_all_of_its_files
         tally = await collect(bucket, store)
     assert (tally.tasks, tally.changed) == (0, 1)
     assert await there(bucket, ref) == ALL
+
+
+async def test_a_pointer_that_is_brought_up_to_date_meanwhile_goes_all_the_same(bucket, host):
+    """A host writes it some time after the end of the task, off everybody's path; it points to nothing by then."""
+    ref = await run(bucket, host)
+    bucket.clock.now += 90 * DAY
+    async with FaultyStore(bucket.store) as store:
+
+        async def write(key):
+            blob = await bucket.store.get(key, with_metadata=True)
+            await bucket.store.put(key, blob.body, OVERWRITE, metadata=blob.info.metadata)
+
+        store.act("delete", pointer_key(ref.task_id), write)
+        tally = await collect(bucket, store)
+    assert (tally.objects, tally.changed) == (4, 0)
+    assert await bucket.keys() == []
 
 
 async def test_a_pointer_of_a_claim_that_is_late_is_not_an_orphan(bucket, host):

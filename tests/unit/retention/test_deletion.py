@@ -39,6 +39,7 @@ async def test_a_context_goes_whatever_its_age(bucket, host):
     """With the task that waits in it; other contexts stay."""
     await run(bucket, host)
     await host.park(await host.start(), INPUT_REQUIRED)
+    await host.index.drained()
     other = await run(bucket, host, COMPLETED, "other")
     await deletion(bucket).context("ctx")
     assert sorted(await bucket.keys()) == sorted(
@@ -51,6 +52,7 @@ async def test_a_context_goes_whatever_its_age(bucket, host):
 async def test_a_context_in_which_something_runs_stays(bucket, host, begun):
     """Its host would write once more; the message says what to do. Nothing was touched."""
     claim = await (host.start() if begun else host.claim())
+    await host.index.drained()
     await host.beat()
     before = await bucket.keys()
     with pytest.raises(NotDeleted, match=f"a2a-gcs cancel {claim.ref.task_id}"):
@@ -74,6 +76,7 @@ async def test_a_task_that_is_answered_meanwhile_keeps_its_context(bucket, host)
     """The answer came before the cancel: it runs."""
     claim = await host.start()
     await host.park(claim, INPUT_REQUIRED)
+    await host.index.drained()
     async with FaultyStore(bucket.store) as store:
 
         async def answer(_):
@@ -120,6 +123,7 @@ async def test_nobody_can_answer_a_task_that_is_about_to_go(bucket, host):
     """It is canceled first, so a run that would begin now is refused and not cut off."""
     claim = await host.start()
     await host.park(claim, INPUT_REQUIRED)
+    await host.index.drained()
     async with FaultyStore(bucket.store) as store:
 
         async def answer(_):
@@ -174,6 +178,7 @@ async def test_a_context_that_is_not_there_is_told(bucket):
 async def test_a_dry_run_cancels_nothing(bucket, host):
     """And counts what would go."""
     await host.park(await host.start(), INPUT_REQUIRED)
+    await host.index.drained()
     before = {key: (await bucket.store.head(key)).version for key in await bucket.keys()}
     dry = deletion(bucket, dry_run=True)
     await dry.context("ctx")

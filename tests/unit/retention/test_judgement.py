@@ -6,7 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from a2a_gcs.layout import TaskRef, context_key, journal_key, part_key, pointer_key, task_key, workspace_key
+from a2a_gcs.layout import (
+    TaskRef,
+    context_key,
+    encode_segment,
+    file_key,
+    journal_key,
+    owed_key,
+    parse_belongs,
+    part_key,
+    pointer_key,
+    push_config_key,
+    task_key,
+    workspace_key,
+)
 from a2a_gcs.objectstore.port import ObjectInfo
 from a2a_gcs.records import Active, ContextRecord, LastCompleted, Pin, TaskMeta
 from a2a_gcs.retention.holdings import ContextHoldings, sort_out
@@ -194,6 +207,23 @@ def test_parts_that_nothing_refers_to_go():
     found = held(task("t", COMPLETED, RUN), [info(used, RUN), info(unused, RUN), info(young, RUN - 1)])
     assert keys(judge(found, record(last="t"), RULES, referenced=frozenset({used})).parts) == [unused]
     assert judge(found, record(last="t"), RULES).parts == ()
+
+
+@pytest.mark.parametrize(
+    "where", [TaskRef("c", "t"), TaskRef("parts", "context.json"), TaskRef("..", "\u00fc/ %")], ids=str
+)
+def test_every_kind_of_object_is_known_to_be_somebodys(where):
+    """A kind that is not would stay for ever: whoever adds one to the layout adds it here."""
+    of_task = [
+        *(task_key(where), workspace_key(where), journal_key(where, 3, 7), file_key(where, "0a" * 32)),
+        *(push_config_key(where, "id"), owed_key(where, 5)),
+    ]
+    of_context = [context_key(where.context_id), part_key(workspace_key(where), "ab" * 32)]
+    assert {parse_belongs(key) for key in of_task} == {where}
+    assert {parse_belongs(key) for key in of_context} == {(where.context_id, "")}
+    pointer = info(pointer_key(where.task_id), DAY, context=encode_segment(where.context_id))
+    [found] = sort_out([pointer, *(info(key, DAY) for key in (*of_task, *of_context))], {}).values()
+    assert len(found.objects) == 1 + len(of_task) + len(of_context)
 
 
 def test_what_is_not_ours_is_not_seen():

@@ -15,7 +15,7 @@ from a2a_gcs.errors import CorruptRecord, NotFound
 from a2a_gcs.layout import TaskRef, task_key, workspace_key
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.objectstore.port import ObjectInfo
-from a2a_gcs.records import MIGRATING, SCHEMA, ContextRecord, HeartbeatRecord, TaskMeta
+from a2a_gcs.records import SCHEMA, ContextRecord, HeartbeatRecord, TaskMeta
 from a2a_gcs.root_shapes import Survey
 from a2a_gcs.task_records import UnreadableTask
 
@@ -112,16 +112,7 @@ async def unrecorded(patient: Patient) -> Sequence[Finding]:
     async for ground in grounds(patient):
         contexts = {ref.context_id for ref in ground.root.tasks} - ground.root.contexts.keys()
         found += [one for one in await each(sorted(contexts), partial(_unrecorded, ground)) if one]
-        half = [context_id for context_id, info in ground.root.contexts.items() if MIGRATING in info.metadata]
-        found += [_half_there(context_id) for context_id in sorted(half)]
     return found
-
-
-def _half_there(context_id: str) -> Finding:
-    return Finding(
-        f"`a2a-gcs migrate --from` has not finished with context {context_id}: hosts refuse new tasks in it",
-        "stop all hosts and run the same command again; without it the context would look new, and lack tasks",
-    )
 
 
 async def _unrecorded(ground: Ground, context_id: str) -> Finding | None:

@@ -15,7 +15,7 @@ from a2a_gcs.errors import CorruptRecord
 from a2a_gcs.layout import TaskRef, task_key, workspace_key
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.objectstore.port import ObjectInfo
-from a2a_gcs.records import SCHEMA, HeartbeatRecord, TaskMeta
+from a2a_gcs.records import MIGRATING, SCHEMA, HeartbeatRecord, TaskMeta
 from a2a_gcs.root_shapes import Survey
 
 MOST_READ = 1000
@@ -48,7 +48,7 @@ async def unreadable(patient: Patient) -> Sequence[Finding]:
     found: list[Finding] = []
     async for ground in grounds(patient):
         tasks = await each(_newest(ground.root.tasks), ground.fault_of_task)
-        contexts = await each(_newest(ground.root.contexts), ground.fault_of_context)
+        contexts = await each(_newest(_finished(ground.root.contexts)), ground.fault_of_context)
         for fault in (*tasks, *contexts):
             if fault is not None and not fault.newer:
                 key = ground.key(fault.key)
@@ -59,6 +59,22 @@ async def unreadable(patient: Patient) -> Sequence[Finding]:
                     )
                 )
     return found
+
+
+async def unfinished(patient: Patient) -> Sequence[Finding]:
+    """Contexts that a migration has begun, and broken off or not ended yet."""
+    return [
+        Finding(
+            f"context {context_id} is not migrated to its end, and takes no task until it is",
+            "run the same `a2a-gcs migrate --from` again: it goes on where it broke off",
+        )
+        async for ground in grounds(patient)
+        for context_id in sorted(ground.root.contexts.keys() - _finished(ground.root.contexts).keys())
+    ]
+
+
+def _finished(contexts: Mapping[str, ObjectInfo]) -> Mapping[str, ObjectInfo]:
+    return {context_id: info for context_id, info in contexts.items() if MIGRATING not in info.metadata}
 
 
 async def lost_pointers(patient: Patient) -> Sequence[Finding]:
@@ -235,6 +251,7 @@ async def each(items: Iterable[S], look: Callable[[S], Awaitable[T]]) -> list[T]
 RECORDS = (
     Check("other-root", "all data can be seen", Severity.ERROR, other_root),
     Check("unreadable-record", "every record can be read", Severity.ERROR, unreadable),
+    Check("unfinished-migration", "no migration is unfinished", Severity.WARNING, unfinished),
     Check("pointer-without-task", "every pointer has its task", Severity.WARNING, lost_pointers),
     Check("task-without-pointer", "every task has its pointer", Severity.ERROR, unpointed),
     Check("context-without-record", "every context has its record", Severity.ERROR, unrecorded),

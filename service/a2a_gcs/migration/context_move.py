@@ -22,11 +22,8 @@ from a2a_gcs.migration.report import MigrationRefused, Report, Step
 from a2a_gcs.migration.source import Entry, Problem, Source
 from a2a_gcs.objectstore.port import IF_ABSENT, WRITE_ID, IfVersion, ObjectInfo, ObjectStore
 from a2a_gcs.objectstore.rules import crc32c
-from a2a_gcs.records import Pin
+from a2a_gcs.records import MIGRATING, Pin
 from a2a_gcs.task_records import TaskRecords
-
-_GUARD = "migrating"
-"""Metadata name by which a listing tells a guard from a record."""
 
 _GUARDING = (
     b'{\n  "schema": 1,\n'
@@ -86,7 +83,7 @@ class ContextMove:
         plan = self._plan
         self._there = {info.key: info async for info in self._below()}
         there = self._there.get(context_key(plan.context_id))
-        if there is not None and _GUARD not in there.metadata:
+        if there is not None and MIGRATING not in there.metadata:
             self._compare()
             return
         guard = there or (None if self._dry else await self._write_guard())
@@ -189,7 +186,7 @@ class ContextMove:
                 )
 
     async def _write_guard(self) -> ObjectInfo:
-        key, metadata = context_key(self._plan.context_id), {_GUARD: "1"}
+        key, metadata = context_key(self._plan.context_id), {MIGRATING: "1"}
         try:
             return await self._store.put(key, _GUARDING, IF_ABSENT, metadata=metadata, content_type="application/json")
         except Conflict as e:

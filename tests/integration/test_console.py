@@ -124,6 +124,25 @@ async def test_files_of_a_workspace_as_they_are(web, api):
     assert json.loads((await web.get(f"/tasks/{report.id}/task.json")).content)["id"] == report.id
 
 
+async def test_what_is_kept_beside_a_task(web, api):
+    """A large part is a link of the console's own, which needs no credentials of the API; as safe as a small one."""
+    task = await api.send("large")
+    page = (await web.get(f"/tasks/{task.id}")).text
+    links = re.findall(r'href="/console(/tasks/[^"]+/parts/files/[^"]+)"', page)
+    assert len(links) == 2
+    assert "300 KB" in page
+    document, image = [await web.get(link) for link in links]
+    assert document.content.startswith(SCRIPT.encode())
+    assert len(document.content) > 300_000
+    assert document.headers["content-type"] == "application/octet-stream"
+    assert document.headers["content-disposition"].startswith("attachment")
+    assert (image.headers["content-type"], image.content[:4]) == ("image/png", b"\x89PNG")
+    for answer in (document, image):
+        assert answer.headers["content-security-policy"].startswith("sandbox")
+    assert (await web.get(f"/tasks/{task.id}/parts/files/{'0' * 64}")).status_code == 404
+    assert (await web.get(f"/tasks/{task.id}/parts/files/x")).status_code == 404
+
+
 async def test_a_name_that_is_not_ours_is_not_answered(web):
     """A site that lets its name resolve to this machine reads nothing of a host without authentication."""
     assert (await web.get("", headers={"Host": "evil.example"})).status_code == 421

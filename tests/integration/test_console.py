@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from a2a_gcs.console import writing
+from a2a_gcs.host.settings import Settings
 from a2a_gcs.layout import TaskRef, encode_segment, pointer_key, task_key
 from a2a_gcs.objectstore import InstrumentedStore, MemoryStore, StoreStats
 from a2a_gcs.objectstore.port import OVERWRITE
@@ -250,6 +251,14 @@ async def test_several_agents_have_pages_of_their_own():
             assert (await web.get("")).headers["location"] == "/console/agents/writer"
             assert (await web.get(f"/agents/reader/tasks/{task.id}")).status_code == 200
             assert (await web.get(f"/agents/writer/tasks/{task.id}")).status_code == 404
+
+
+async def test_no_agent_takes_its_place():
+    """An agent of that name needs another path."""
+    agent = {"name": "console", "agent": SHOWING}
+    with pytest.raises(ValueError, match="cannot be at /console"):
+        Settings(agents=[agent])
+    assert Settings(agents=[{**agent, "path": "/a/console"}]).agents[0].name == "console"
 
 
 async def test_it_can_be_turned_off():

@@ -37,6 +37,8 @@ resource "google_cloud_run_v2_service" "host" {
   labels              = local.labels
   ingress             = var.ingress
   deletion_protection = var.deletion_protection
+  # Where readiness probes and disks are in preview, they are only taken so; otherwise it changes nothing.
+  launch_stage = "BETA"
 
   template {
     service_account                  = google_service_account.host.email

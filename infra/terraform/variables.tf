@@ -184,7 +184,7 @@ variable "gc_schedule" {
 }
 
 variable "gc_args" {
-  description = "Further arguments of a2a-gcs gc."
+  description = "Further arguments of a2a-gcs gc: how long what is kept. Without any it removes only what nothing refers to."
   type        = list(string)
   default     = []
 }

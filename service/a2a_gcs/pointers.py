@@ -19,6 +19,7 @@ from a2a.types.a2a_pb2 import TaskState
 from a2a_gcs.errors import Conflict, NotFound, StoreError
 from a2a_gcs.layout import TaskRef, decode_segment, encode_segment, pointer_key
 from a2a_gcs.objectstore.port import IfVersion, Mode, ObjectInfo, ObjectStore
+from a2a_gcs.records import SCHEMA
 from a2a_gcs.task_json import TERMINAL
 
 log = structlog.get_logger(__name__)
@@ -54,9 +55,14 @@ class PointerMeta:
 
     @classmethod
     def from_metadata(cls, raw: Mapping[str, str]) -> PointerMeta:
-        """Reads the metadata; what is not ours counts as not said."""
+        """Reads the metadata; what is not ours counts as not said.
+
+        Neither does what a later schema says (`records`), which stands here as well: a listing then looks at the task.
+        """
         context_id = decode_segment(raw.get("context", ""))
         try:
+            if int(raw.get("schema", SCHEMA)) > SCHEMA:
+                return cls(context_id)
             return cls(context_id, raw.get("state", ""), int(raw["status-time"]))
         except (KeyError, ValueError):
             return cls(context_id)

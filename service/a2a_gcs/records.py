@@ -32,6 +32,9 @@ START_FROM = "a2a-gcs/startFrom"
 REMEMBERED_TURNS = 16
 """Of how many turns a task's metadata tells when they ran: the first one, and the latest."""
 
+MIGRATING = "migrating"
+"""Metadata name of a context.json that is no record yet: a migration has not finished with the context."""
+
 TURN_STRIDE = 2**32
 """seq = turn * 2^32 + k: a later turn is always newer, whoever runs it (DESIGN 5)."""
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from a2a_gcs.cli.main import app
 from a2a_gcs.objectstore import bucket_settings
 from tests.infra.terraform_module import TERRAFORM, blocks, dynamic, parsed, resource, text_of_module, variables
+from tests.infra.tools import INFRA
 
 LEAST_OF_THE_BUCKET = {"roles/storage.objectUser", "roles/storage.legacyBucketReader"}
 
@@ -96,6 +104,33 @@ def test_the_service_account_has_the_least_that_works():
     sign = resource("google_project_iam_custom_role", "sign")
     assert sign["permissions"] == ["iam.serviceAccounts.signBlob"]
     assert sign["count"] == "${var.signed_urls ? 1 : 0}"
+
+
+@pytest.fixture
+def logging_kept():
+    """Puts the process's logging back, which commands set up."""
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    yield
+    root.handlers, level = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("logging_kept")
+def test_gc_takes_the_arguments_that_it_is_given(monkeypatch, tmp_path):
+    """Terraform's, those of the commands without Terraform, and the example's."""
+    monkeypatch.setenv("COLUMNS", "200")
+    (template,) = resource("google_cloud_run_v2_job", "gc")["template"][0]["template"]
+    fixed = re.search(r"concat\((\[.*?\]),", template["containers"][0]["args"])[1]
+    readme = re.search(r'--args="([^"]*)"', (INFRA / "README.md").read_text())[1]
+    example = (TERRAFORM / "terraform.tfvars.example").read_text()
+    more = json.loads(re.search(r"^# gc_args += (\[.*\])", example, flags=re.MULTILINE)[1])
+    for words in (json.loads(fixed.replace("local.store", '"gs://b"')) + more, readme.split(",")):
+        place = f"file:{tmp_path}"
+        result = CliRunner().invoke(app, [place if word.startswith("gs://") else word for word in words])
+        assert result.exit_code == 0, result.output
+        assert words[0] == "gc"
 
 
 def test_gc_runs_in_a_job_that_its_own_account_starts():

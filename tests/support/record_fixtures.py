@@ -13,10 +13,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from a2a.types.a2a_pb2 import Artifact, Part
+
 from a2a_gcs.journal import Journaled
 from a2a_gcs.layout import TaskRef, heartbeat_key, parse_context, parse_task, workspace_key
 from a2a_gcs.objectstore.port import OVERWRITE
 from a2a_gcs.records import TURN_STRIDE, ContextRecord, Pin, PushConfigRecord, repinned
+from a2a_gcs.tasks.files import TaskFiles
 from a2a_gcs.tasks.push_configs import PushConfigs
 from a2a_gcs.workspaces.snapshots import Snapshots
 from tests.support.hosts import WORKING, Bucket, artifact, makes, message
@@ -24,6 +27,7 @@ from tests.support.hosts import WORKING, Bucket, artifact, makes, message
 V1 = Path(__file__).parents[1] / "fixtures" / "records" / "v1"
 
 DONE, WAITS, RUNS = TaskRef("finished", "done"), TaskRef("waiting", "asks"), TaskRef("odd/é", "runs")
+LARGE = "kept beside the task\n" * 10
 RECEIVER = "https://hooks.example/"
 FILES = {"notes.txt": "kept\n", "sub/more.txt": "more\n" * 100}
 
@@ -37,7 +41,8 @@ async def fill(bucket):
         snapshots = Snapshots(bucket.store, whole=0, smallest_part=64)
         saved = await snapshots.save(Path(directory), workspace_key(DONE), replaces=0)
         await snapshots.close()
-    await host.save(done, WORKING, artifact("a", "content"))
+    large = await TaskFiles(bucket.store).moved(DONE, Part(text=LARGE))
+    await host.save(done, WORKING, artifact("a", "content"), Artifact(artifact_id="large", parts=[large]))
     await host.end(done, pin=saved.pin)
     asks = await host.start(WAITS.context_id, message("what?", "m-2"), WAITS.task_id)
     configs = PushConfigs(bucket.store, host.records, bucket.store, root="", table=host.table)
@@ -50,6 +55,7 @@ async def fill(bucket):
     await host.journal.append(RUNS, 1, 1, [Journaled(TURN_STRIDE + 9, makes(runs, "late", "from the journal"))])
     await host.beat()
     await host.tasks.aclose()
+    await host.index.aclose()
 
 
 def make_tree(directory):

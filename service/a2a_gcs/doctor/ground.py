@@ -13,7 +13,7 @@ from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore.port import IF_ABSENT, ObjectInfo, ObjectStore
 from a2a_gcs.objectstore.prefix import PrefixStore
-from a2a_gcs.records import Active, ContextRecord, LastCompleted
+from a2a_gcs.records import Active, ContextRecord, LastCompleted, Record
 from a2a_gcs.relocation import live_hosts
 from a2a_gcs.task_json import TERMINAL
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
@@ -50,6 +50,25 @@ class Ground:
 
     async def exists(self, ref: TaskRef) -> bool:
         return await self.records.peek(ref) is not None
+
+    async def context_of(self, task_id: str) -> str | None:
+        """The context that a task's pointer names; None if it names none."""
+        try:
+            return await self.records.context_of(task_id)
+        except CorruptRecord:
+            return None
+
+    async def fault_of_task(self, ref: TaskRef) -> CorruptRecord | None:
+        """Why a task.json cannot be read, if so."""
+        try:
+            await self.records.load(ref)
+        except CorruptRecord as e:
+            return e
+        return None
+
+    async def fault_of_context(self, context_id: str) -> CorruptRecord | None:
+        """Why a context.json cannot be read, if so."""
+        return await fault_of(self._store, context_key(context_id), ContextRecord)
 
     async def hosts_live(self) -> bool:
         return bool(await live_hosts(self._bucket))
@@ -106,6 +125,17 @@ class Ground:
         except Conflict:
             return f"context {context_id} has a record by now"
         return f"wrote the record of context {context_id}"
+
+
+async def fault_of(store: ObjectStore, key: str, kind: type[Record]) -> CorruptRecord | None:
+    """Why a record cannot be read; None if it can, or is not there."""
+    try:
+        kind.parse(key, (await store.get(key)).body)
+    except NotFound:
+        return None
+    except CorruptRecord as e:
+        return e
+    return None
 
 
 def rebuilt(context_id: str, tasks: list[TaskRecord]) -> ContextRecord:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+from a2a_gcs.errors import A2AGcsError
 from a2a_gcs.layout import (
     HOSTS_PREFIX,
     TaskRef,
@@ -15,6 +16,11 @@ from a2a_gcs.layout import (
     root_above,
 )
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
+
+MOST_OBJECTS = 1_000_000
+"""About 1 GiB of memory."""
+
+DAY_SECONDS = 86_400
 
 
 @dataclass
@@ -45,21 +51,33 @@ class Inventory:
     Attributes:
         roots: By root; empty for the prefix itself.
         heartbeats: Of all hosts.
-        sizes: Bytes and age in seconds of every object.
+        written: Bytes of the objects that were written so many days ago.
     """
 
     roots: dict[str, Root] = field(default_factory=lambda: defaultdict(Root))
     heartbeats: list[ObjectInfo] = field(default_factory=list)
-    sizes: list[tuple[int, float]] = field(default_factory=list)
+    written: Counter[int] = field(default_factory=Counter)
 
 
-async def take_inventory(store: ObjectStore) -> Inventory:
-    """Lists everything: one class A request for each thousand objects. Raises StoreError."""
-    inventory, page = Inventory(), None
+class TooMuch(A2AGcsError):
+    """There is more than can be held against each other in the memory of one process."""
+
+
+async def take_inventory(store: ObjectStore, *, most: int = MOST_OBJECTS) -> Inventory:
+    """Lists everything: one class A request for each thousand objects.
+
+    Raises:
+        TooMuch: There are more than `most` objects; half of them would look as if the other half were missing.
+        StoreError: The store failed.
+    """
+    inventory, page, count = Inventory(), None, 0
     while True:
         listing = await store.list("", page=page)
+        count += len(listing.objects)
+        if count > most:
+            raise TooMuch(f"there are more than {most:,} objects, too many to hold against each other")
         for info in listing.objects:
-            inventory.sizes.append((info.size, info.age))
+            inventory.written[int(info.age / DAY_SECONDS)] += info.size
             root = root_above(info.key)
             if info.key.startswith(HOSTS_PREFIX):
                 inventory.heartbeats.append(info)

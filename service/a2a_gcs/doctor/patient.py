@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from a2a_gcs.doctor.checks import NotChecked
-from a2a_gcs.doctor.inventory import Inventory, take_inventory
+from a2a_gcs.doctor.inventory import Inventory, TooMuch, take_inventory
 from a2a_gcs.doctor.probe import Probe, probe
 from a2a_gcs.doctor.surroundings import Surroundings
 from a2a_gcs.objectstore.gcs_control import BucketControl, BucketMissing, BucketState, ControlError, NotAllowed
@@ -67,9 +67,12 @@ class Patient:
         return await self._once("probe", lambda: probe(self.store))
 
     async def inventory(self) -> Inventory:
-        """All that is stored. Raises NotChecked where it cannot be listed."""
+        """All that is stored. Raises NotChecked where it cannot be listed, or is too much."""
         await self.reached()
-        return await self._once("inventory", lambda: take_inventory(self.store))
+        try:
+            return await self._once("inventory", lambda: take_inventory(self.store))
+        except TooMuch as e:
+            raise NotChecked(str(e)) from e
 
     async def reached(self) -> None:
         """Raises NotChecked if another check says that nothing can be done with the bucket at all."""

@@ -18,7 +18,6 @@ from a2a_gcs.objectstore.bucket_settings import (
 from a2a_gcs.objectstore.bucket_settings import described as told
 from a2a_gcs.objectstore.gcs_control import ControlError
 
-_DAY = 86_400
 _DOLLARS_PER_GIB_MONTH = 0.02
 """Standard storage, us-central1 (FACTS 1)."""
 
@@ -51,7 +50,7 @@ async def soft_delete(patient: Patient) -> Sequence[Finding]:
 
 def overwritten(inventory: Inventory, days: float) -> tuple[float, float]:
     """GiB that one more overwriting of all that was written within so many days keeps, and its price a month."""
-    gib = sum(size for size, age in inventory.sizes if age <= days * _DAY) / 2**30
+    gib = sum(size for day, size in inventory.written.items() if day < days) / 2**30
     return gib, gib * _DOLLARS_PER_GIB_MONTH
 
 

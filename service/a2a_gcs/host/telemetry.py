@@ -1,6 +1,6 @@
 """Where metrics and traces of `a2a-gcs serve` go: Prometheus, and OTLP by OpenTelemetry's own variables.
 
-The SDK is imported only if one of them is on. Decision 0006 tells why this combination.
+The SDK is imported only if one of them is on. Decision 0007 tells why this combination.
 """
 
 from __future__ import annotations

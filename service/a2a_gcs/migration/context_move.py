@@ -14,6 +14,8 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from a2a.types.a2a_pb2 import Task
+
 from a2a_gcs.errors import Conflict, CorruptRecord, NotFound
 from a2a_gcs.layout import TaskRef, context_key, context_prefix, task_key, workspace_key
 from a2a_gcs.migration.archives import ArchiveTaken, ArchiveUnreadable, copied
@@ -22,11 +24,10 @@ from a2a_gcs.migration.report import MigrationRefused, Report, Step
 from a2a_gcs.migration.source import Entry, Problem, Source
 from a2a_gcs.objectstore.port import IF_ABSENT, WRITE_ID, IfVersion, ObjectInfo, ObjectStore
 from a2a_gcs.objectstore.rules import crc32c
-from a2a_gcs.records import Pin
+from a2a_gcs.pointers import put_pointer
+from a2a_gcs.records import MIGRATING, Pin
+from a2a_gcs.task_json import state_name, status_millis
 from a2a_gcs.task_records import TaskRecords
-
-_GUARD = "migrating"
-"""Metadata name by which a listing tells a guard from a record."""
 
 _GUARDING = (
     b'{\n  "schema": 1,\n'
@@ -86,7 +87,7 @@ class ContextMove:
         plan = self._plan
         self._there = {info.key: info async for info in self._below()}
         there = self._there.get(context_key(plan.context_id))
-        if there is not None and _GUARD not in there.metadata:
+        if there is not None and MIGRATING not in there.metadata:
             self._compare()
             return
         guard = there or (None if self._dry else await self._write_guard())
@@ -120,15 +121,15 @@ class ContextMove:
             self._report.present += 1
             return stored
         if not self._dry:
-            await self._write(ref, body, stored.metadata)
+            await self._write(ref, task, body, stored.metadata)
         self._report.moved += 1
         self._report.failed += self._plan.fails(entry)
         return stored
 
-    async def _write(self, ref: TaskRef, body: bytes, metadata: Mapping[str, str]) -> None:
-        """Pointer, then task.json (I3)."""
+    async def _write(self, ref: TaskRef, task: Task, body: bytes, metadata: Mapping[str, str]) -> None:
+        """Pointer, then task.json (I3); the pointer says at once how the task stands, as nothing changes that."""
         with contextlib.suppress(Conflict):  # from an earlier run: which context it names was compared before
-            await self._records.point(ref)
+            await put_pointer(self._store, ref, IF_ABSENT, state_name(task), status_millis(task))
         try:
             await self._store.put(task_key(ref), body, IF_ABSENT, metadata=metadata, content_type="application/json")
         except Conflict as e:
@@ -189,7 +190,7 @@ class ContextMove:
                 )
 
     async def _write_guard(self) -> ObjectInfo:
-        key, metadata = context_key(self._plan.context_id), {_GUARD: "1"}
+        key, metadata = context_key(self._plan.context_id), {MIGRATING: "1"}
         try:
             return await self._store.put(key, _GUARDING, IF_ABSENT, metadata=metadata, content_type="application/json")
         except Conflict as e:

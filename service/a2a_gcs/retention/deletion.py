@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from a2a_gcs.cas import Versioned, VersionedObject
 from a2a_gcs.claims import ClaimTable
-from a2a_gcs.errors import A2AGcsError, NotFound
+from a2a_gcs.errors import A2AGcsError, CorruptRecord, NotFound
 from a2a_gcs.journal import Journal
 from a2a_gcs.layout import TaskRef, context_key, context_prefix, pointer_key
 from a2a_gcs.ledger.settle import Settler
@@ -67,19 +67,19 @@ class Deletion:
                 return
         raise NotDeleted(f"context {context_id!r} is being used: stop whoever sends messages to it, and try again")
 
-    async def root(self) -> list[NotDeleted]:
+    async def root(self) -> list[A2AGcsError]:
         """Deletes all contexts of the root, and what belongs to none. What could not be deleted, and why.
 
         Raises:
-            CorruptRecord, StoreError: As `context`.
+            StoreError: As `context`.
         """
-        refused: list[NotDeleted] = []
+        refused: list[A2AGcsError] = []
         for context_id, held in sorted((await self._collector.look()).items()):
             if held.record is None and not any(task.record for task in held.tasks.values()):
                 continue
             try:
                 await self.context(context_id)
-            except NotDeleted as error:
+            except (NotDeleted, CorruptRecord) as error:
                 refused.append(error)
         await self._collector.run()
         return refused

@@ -87,7 +87,7 @@ def test_what_is_wrong_comes_with_how_to_fix_it(run, uri):
     told = " ".join(result.stdout.split())
     assert result.exit_code == 1
     assert {check for check, status in rows(result.stdout).items() if status == "error"} == {
-        "unreadable-task",
+        "unreadable-record",
         "task-without-pointer",
     }
     assert "has no pointer: the task cannot be found by its id fix: --fix writes the pointer" in told
@@ -125,7 +125,7 @@ def test_json_is_a_line_for_each_check(run, uri):
     assert set(lines) == {check.id for check in EVERY}
     assert (lines["clock"], result.exit_code) == ({"check": "clock", "status": "ok", "findings": []}, 1)
     (pointer,) = lines["task-without-pointer"]["findings"]
-    assert (pointer["fixable"], lines["unreadable-task"]["findings"][0]["fixable"]) == (True, False)
+    assert (pointer["fixable"], lines["unreadable-record"]["findings"][0]["fixable"]) == (True, False)
     assert lines["bucket"]["notChecked"] == f"{where} is no bucket"
 
 

@@ -4,20 +4,24 @@ import json
 
 import httpx
 import pytest
+from a2a.server.context import ServerCallContext
+from a2a.types.a2a_pb2 import ListTasksRequest
 
 from a2a_gcs.claims import End
 from a2a_gcs.errors import CorruptRecord
 from a2a_gcs.host.app import create_app
 from a2a_gcs.host.settings import Settings
-from a2a_gcs.layout import context_key, journal_key, key_pattern, task_key, workspace_key
+from a2a_gcs.layout import context_key, journal_key, key_pattern, parse_task, pointer_key, task_key, workspace_key
 from a2a_gcs.objectstore.port import OVERWRITE
+from a2a_gcs.pointers import PointerMeta
 from a2a_gcs.records import SCHEMA
 from a2a_gcs.relocation import Relocation
+from a2a_gcs.tasks.files import TaskFiles
 from a2a_gcs.tasks.notices import Notices
 from a2a_gcs.tasks.push_configs import PushConfigs
 from a2a_gcs.workspaces.snapshots import Snapshots
 from tests.support.hosts import COMPLETED, FAILED, INPUT_REQUIRED, WORKING, Bucket, message
-from tests.support.record_fixtures import DONE, FILES, HEARTBEAT, RECEIVER, RUNS, V1, WAITS, fill, load
+from tests.support.record_fixtures import DONE, FILES, HEARTBEAT, LARGE, RECEIVER, RUNS, V1, WAITS, fill, load
 
 TASKS = (DONE, WAITS, RUNS)
 
@@ -25,10 +29,13 @@ TASKS = (DONE, WAITS, RUNS)
 def later(wanted, schema=SCHEMA + 1):
     """Makes the record of this key one of a later schema."""
 
+    task = parse_task(wanted)
+    pointer = pointer_key(task.task_id) if task else None
+
     def change(key, body, metadata):
-        if key != wanted:
+        if key not in {wanted, pointer}:
             return body, metadata
-        if key.endswith("task.json"):
+        if task:
             return body, {**metadata, "schema": str(schema)}
         return json.dumps({**json.loads(body), "schema": schema}).encode(), metadata
 
@@ -67,6 +74,23 @@ async def test_every_record_is_read(change, tmp_path):
     answered = await host.answer(WAITS.task_id)
     await host.end(answered)
     assert (await host.record(WAITS.task_id)).terminal
+
+
+async def test_content_beside_a_task_is_read():
+    """By the relative URL that task.json has in its place."""
+    bucket = await load()
+    host = await bucket.host("new")
+    _, large = (await host.record(DONE.task_id)).task.artifacts
+    assert await TaskFiles(bucket.store).read(DONE, large.parts[0]) == LARGE.encode()
+
+
+async def test_a_listing_goes_by_what_pointers_say():
+    """Those of ended tasks say all that a listing needs."""
+    bucket = await load()
+    host = await bucket.host("new")
+    listed = await host.tasks.list(ListTasksRequest(), ServerCallContext())
+    assert {task.id for task in listed.tasks} == {ref.task_id for ref in TASKS}
+    assert PointerMeta.from_metadata((await bucket.store.head(pointer_key(DONE.task_id))).metadata).final
 
 
 async def test_what_push_needs_is_read():

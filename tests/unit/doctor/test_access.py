@@ -83,7 +83,7 @@ async def test_settings_that_may_not_be_read_stop_no_other_check(name, emulator)
     assert found(results) == set()
     assert "storage.buckets.get" in results["lifecycle"].not_checked
     assert results["may-create"].good
-    assert results["unreadable-task"].good
+    assert results["unreadable-record"].good
 
 
 async def test_conditional_writes_that_are_not_enforced(name, emulator):

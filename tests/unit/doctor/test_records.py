@@ -1,15 +1,21 @@
 """Faults of what is stored, each planted alone: exactly the check for it fires, and --fix mends what it promises."""
 
+import asyncio
 import json
 
 import pytest
 
+from a2a_gcs.doctor.checks import examine
+from a2a_gcs.doctor.inventory import TooMuch, take_inventory
+from a2a_gcs.doctor.patient import Patient
+from a2a_gcs.doctor.records import RECORDS
+from a2a_gcs.doctor.surroundings import Surroundings
 from a2a_gcs.errors import NotFound
 from a2a_gcs.layout import TaskRef, context_key, heartbeat_key, pointer_key, task_key, workspace_key
 from a2a_gcs.objectstore.port import OVERWRITE
 from a2a_gcs.records import Pin
 from a2a_gcs.root_shapes import Hosting
-from tests.support.doctor import examined, found, only
+from tests.support.doctor import ONE_AGENT, examined, found, only
 from tests.support.hosts import FAILED, message
 
 DONE, RUNNING = TaskRef("done", "done-1"), TaskRef("running", "running-1")
@@ -36,12 +42,18 @@ async def test_data_under_another_root(bucket):
     assert "migrate --to-root users/<owner>" in only(results, "other-root").fix
 
 
-async def test_a_task_that_cannot_be_parsed(bucket):
-    """Named, with its key; it is left alone."""
-    await reput(bucket, task_key(DONE), b"{")
-    finding = only(await examined(bucket.store, fix=True), "unreadable-task")
-    assert task_key(DONE) in finding.found
-    assert (await bucket.store.get(task_key(DONE))).body == b"{"
+@pytest.mark.parametrize("key", [task_key(DONE), context_key("done")])
+async def test_a_record_that_cannot_be_parsed(bucket, key):
+    """Named, with its key; it is left alone, and so is a pointer that only it could explain."""
+    await reput(bucket, key, b"{")
+    if key == context_key("done"):
+        await bucket.store.put(pointer_key("stray"), b"done", OVERWRITE)
+        await bucket.store.delete(heartbeat_key("h"))
+        await bucket.living.end(bucket.living.table.get("running-1"))
+    finding = only(await examined(bucket.store, fix=True), "unreadable-record")
+    assert key in finding.found
+    assert (await bucket.store.get(key)).body == b"{"
+    assert key == task_key(DONE) or await bucket.store.head(pointer_key("stray"))
 
 
 async def test_a_pointer_whose_claim_died_is_ended_as_failed(bucket):
@@ -155,6 +167,17 @@ async def test_what_is_below_a_root_is_looked_at_too(bucket):
     results = await examined(bucket.store, hosting=Hosting(several_agents=False, authenticated=True), fix=True)
     assert "users/alice/contexts/waiting/waiting-1/task.json" in results["task-without-pointer"].findings[0].found
     assert (await bucket.store.head(f"users/alice/{pointer_key('waiting-1')}")).version
+
+
+async def test_a_bucket_that_is_too_large_is_not_judged_by_half_of_it(bucket):
+    """Nothing is found where only a part was listed: it would look as if the rest were missing."""
+    patient = Patient("memory", bucket.store, None, ONE_AGENT, Surroundings({}))
+    with pytest.raises(TooMuch, match="more than 5 objects"):
+        await take_inventory(bucket.store, most=5)
+    patient._seen["inventory"] = asyncio.ensure_future(take_inventory(bucket.store, most=5))
+    results = [result async for result in examine(patient, RECORDS)]
+    assert {result.not_checked and "too many" in result.not_checked for result in results[1:]} == {True}
+    assert len((await take_inventory(bucket.store, most=100)).roots[""].tasks) == 3
 
 
 async def test_many_faults_of_a_kind_are_counted(bucket):

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+import time
 
 import pytest
 from a2a.types.a2a_pb2 import TaskState
@@ -17,9 +18,14 @@ from a2a_gcs.migration.report import MigrationRefused
 from a2a_gcs.migration.source import context_of
 from a2a_gcs.objectstore import MemoryStore, PrefixStore
 from a2a_gcs.objectstore.port import IF_ABSENT, OVERWRITE
+from a2a_gcs.pointers import PointerMeta
 from a2a_gcs.records import ContextRecord
+from a2a_gcs.task_json import status_millis
 from a2a_gcs.task_records import TaskRecords
+from tests.support.a2a_http import A2AClient
+from tests.support.doctor import examined, found, only
 from tests.support.faulty_store import FaultyStore
+from tests.support.host_thread import serve_in_thread
 from tests.support.hosts import Bucket, Clock
 from tests.support.legacy import gemini, keep, keep_file, packed, packed_in_tar, workspace
 from tests.support.moving import everything, picture
@@ -111,6 +117,16 @@ async def test_a_root_is_made_that_a_host_goes_on_with(old):
     await host.die()
 
 
+async def test_pointers_tell_listings_how_each_task_stands(old):
+    """So that a listing across contexts reads no ended task."""
+    target = MemoryStore()
+    await run(source(old), target)
+    for task_id, *_ in TASKS:
+        task = (await TaskRecords(target).find(task_id)).task
+        told = PointerMeta.from_metadata((await target.head(pointer_key(task_id))).metadata)
+        assert told == PointerMeta(task.context_id, TaskState.Name(task.status.state), status_millis(task))
+
+
 async def test_the_source_is_only_read_and_a_second_run_writes_nothing(old):
     target = MemoryStore()
     before = {info.key: info.version async for info in everything(old)}
@@ -154,6 +170,7 @@ async def test_a_run_that_broke_off_anywhere_is_completed_by_the_next(old):
 async def test_a_context_that_is_half_there_is_nobodys(old):
     """No host takes it for a new one, however long ago the run broke off; a later run completes it."""
     bucket = Bucket()
+    bucket.clock.now = time.time()
     faulty = FaultyStore(bucket.store)
     faulty.fail("put", task_key(TaskRef("c", "two")))
     with pytest.raises(Unavailable):
@@ -162,7 +179,10 @@ async def test_a_context_that_is_half_there_is_nobodys(old):
     with pytest.raises(CorruptRecord, match=r"contexts/c/context\.json"):
         await host.start("c")
     assert not [key for key in await bucket.keys() if key.startswith("tasks/task-")]
+    told = only(await examined(bucket.store), "context-without-record")
+    assert "not finished with context c" in told.found
     await run(source(old), bucket.store)
+    assert found(await examined(bucket.store)) == set()
     with pytest.raises(ContextBusy):
         await host.start("c")
     await host.die()
@@ -274,6 +294,19 @@ async def test_no_record_is_written_over_something_that_changed_meanwhile(old):
             await run(source(old), faulty)
     with pytest.raises(CorruptRecord):
         await record_of(target)
+
+
+async def test_source_and_target_may_be_one_bucket(old, tmp_path):
+    """The layouts have no key in common; what is listed are the new tasks."""
+    await old.delete("tasks/one/contextId.txt")
+    before = {info.key: info.version async for info in everything(old)}
+    assert (await run(source(old), old)).problems == []
+    after = {info.key: info.version async for info in everything(old)}
+    assert before.items() <= after.items()
+    assert (await run(source(old), old)).present == len(TASKS)
+    with serve_in_thread(old, work_dir=tmp_path) as host:
+        async with A2AClient(host.url) as client:
+            assert {task["id"] for task in (await client.list())["tasks"]} == {task_id for task_id, *_ in TASKS}
 
 
 async def test_everything_goes_below_the_root(old):

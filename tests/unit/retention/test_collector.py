@@ -19,7 +19,7 @@ from a2a_gcs.layout import (
 )
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.objectstore import MemoryStore
-from a2a_gcs.objectstore.port import IF_ABSENT
+from a2a_gcs.objectstore.port import IF_ABSENT, OVERWRITE
 from a2a_gcs.objectstore.prefix import PrefixStore
 from a2a_gcs.records import Pin
 from a2a_gcs.retention.collector import Collector, Place
@@ -30,7 +30,7 @@ from a2a_gcs.retention.tally import Tally
 from a2a_gcs.task_records import TaskRecords
 from a2a_gcs.workspaces.snapshots import Snapshots
 from tests.support.faulty_store import FaultyStore
-from tests.support.hosts import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, Bucket
+from tests.support.hosts import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, Bucket
 
 DAY = 24 * 3600.0
 RULES = Rules(runs=DAY, tasks=30 * DAY, failed=7 * DAY, contexts=90 * DAY)
@@ -257,6 +257,7 @@ async def test_a_claim_between_listing_and_record_keeps_everything(bucket, host)
         async def work(_):
             await host.beat()
             made.append(await run(bucket, host))
+            await host.beat()  # which says that this claim is over
 
         store.act("get", context_key("ctx"), work)
         tally = await collect(bucket, store)
@@ -265,6 +266,55 @@ async def test_a_claim_between_listing_and_record_keeps_everything(bucket, host)
     await host.beat()
     assert (await host.claim()).base_ref == made[0]
     assert await there(bucket, last) == ALL  # the record names it until the next claim
+
+
+async def test_a_task_that_is_begun_and_ended_meanwhile_keeps_the_context(bucket, host):
+    """Its claim is over, so it counts as dead; its record tells why (rule recheck)."""
+    claim = await host.claim()
+    bucket.clock.now += 90 * DAY
+    async with FaultyStore(bucket.store) as store:
+
+        async def work(_):
+            await host.beat()
+            await host.save(claim, WORKING)
+            await host.end(claim)
+            await host.beat()
+
+        store.act("get", context_key("ctx"), work)
+        assert (await collect(bucket, store)).objects == 0
+    assert await TaskRecords(bucket.store).find(claim.ref.task_id) is not None
+
+
+async def test_an_answer_between_listing_and_record_keeps_the_context(bucket, host):
+    """A plain Message leaves no task; but the context is in use, and remembers the message."""
+    await run(bucket, host)
+    bucket.clock.now += 90 * DAY
+    async with FaultyStore(bucket.store) as store:
+
+        async def answer(_):
+            await host.beat()
+            await host.ledger.release(await host.claim())
+
+        store.act("get", context_key("ctx"), answer)
+        assert (await collect(bucket, store)).contexts == 0
+    assert (await bucket.context()).last_completed is not None
+
+
+async def test_a_task_whose_record_was_written_since_stays_with_all_of_its_files(bucket, host):
+    """Whatever that was: what was judged is not what is there."""
+    ref = await run(bucket, host, FAILED)
+    await run(bucket, host)
+    bucket.clock.now += 30 * DAY
+    async with FaultyStore(bucket.store) as store:
+
+        async def write(key):
+            blob = await bucket.store.get(key, with_metadata=True)
+            await bucket.store.put(key, blob.body, OVERWRITE, metadata=blob.info.metadata)
+
+        store.act("delete", task_key(ref), write)
+        tally = await collect(bucket, store)
+    assert (tally.tasks, tally.changed) == (0, 1)
+    assert await there(bucket, ref) == ALL
 
 
 async def test_a_pointer_of_a_claim_that_is_late_is_not_an_orphan(bucket, host):

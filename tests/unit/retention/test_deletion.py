@@ -3,7 +3,8 @@
 import pytest
 
 from a2a_gcs.claims import ClaimTable
-from a2a_gcs.layout import TaskRef, context_key, task_key, workspace_key
+from a2a_gcs.layout import TaskRef, context_key, pointer_key, task_key, workspace_key
+from a2a_gcs.ledger.errors import TaskEnded
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.objectstore.port import IF_ABSENT, OVERWRITE
 from a2a_gcs.objectstore.prefix import PrefixStore
@@ -98,6 +99,46 @@ async def test_a_claim_meanwhile_wins_or_begins_anew(bucket, host):
         with pytest.raises(NotDeleted, match="runs"):
             await deletion(bucket, store).context("ctx")
     assert workspace_key(last) in await bucket.keys()
+
+
+async def test_a_claim_at_the_last_look_is_noticed(bucket, host):
+    """The mark is for the record as it was before anything was looked at."""
+    last = await run(bucket, host)
+    async with FaultyStore(bucket.store) as store:
+
+        async def claim(_):
+            await host.start()
+            await host.beat()
+
+        store.act("head", pointer_key(last.task_id), claim, nth=2)
+        with pytest.raises(NotDeleted, match="runs"):
+            await deletion(bucket, store).context("ctx")
+    assert workspace_key(last) in await bucket.keys()
+
+
+async def test_nobody_can_answer_a_task_that_is_about_to_go(bucket, host):
+    """It is canceled first, so a run that would begin now is refused and not cut off."""
+    claim = await host.start()
+    await host.park(claim, INPUT_REQUIRED)
+    async with FaultyStore(bucket.store) as store:
+
+        async def answer(_):
+            with pytest.raises(TaskEnded):
+                await host.ledger.take_turn(claim.ref.task_id, "ctx", message())
+
+        store.act("put", context_key("ctx"), answer)
+        await deletion(bucket, store).context("ctx")
+    assert await bucket.keys() == []
+
+
+async def test_a_record_that_this_version_cannot_read_keeps_its_context(bucket, host):
+    """The rest of the root goes."""
+    await run(bucket, host)
+    await run(bucket, host, COMPLETED, "other")
+    await bucket.store.put(context_key("ctx"), b"{", OVERWRITE)
+    [refused] = await deletion(bucket).root()
+    assert context_key("ctx") in str(refused)
+    assert {key.split("/")[1] for key in await bucket.keys() if key.startswith("contexts/")} == {"ctx"}
 
 
 async def test_a_claim_after_the_mark_keeps_its_own(bucket, host):

@@ -6,14 +6,16 @@ import asyncio
 import gzip
 import io
 import os
+import tarfile
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from a2a_gcs.workspaces.archive import TarGzReader, TarGzWriter
-from a2a_gcs.workspaces.errors import WorkspaceError
+from a2a_gcs.workspaces.errors import SnapshotCorrupt, WorkspaceError
 from a2a_gcs.workspaces.limits import Limits, Meter
 from a2a_gcs.workspaces.members import BLOCK, Kind, Member, decode, encode, parse_block, parse_records
 from a2a_gcs.workspaces.removal import remove
@@ -103,6 +105,42 @@ def test_a_header_decodes_to_what_was_encoded(path, mode, mtime, size):
         info = parse_block(blocks[-BLOCK:])
 
     assert decode(info, records) == before
+
+
+@given(
+    PATHS.filter(lambda path: len(path) < 90),
+    st.sampled_from(list(Kind)),
+    MODES,
+    st.integers(0, 8**11 - 1),
+    st.integers(0, 8**11 - 1),
+    st.none() | st.tuples(st.integers(0, BLOCK - 1), st.integers(0, 255)),
+)
+def test_a_plain_header_is_read_as_tarfile_reads_it(path, kind, mode, mtime, size, damage):  # noqa: PLR0917  # Hypothesis
+    """The short way, whole or with a byte changed: the same as the long way, or damaged for both."""
+    target = b"a/b" if kind in {Kind.SYMLINK, Kind.HARDLINK} else b""
+    member = Member(path, kind, mode, mtime * 10**9, size if kind is Kind.FILE else 0, target)
+    block = bytearray(encode(member)[-BLOCK:])
+    if damage:
+        block[damage[0]] = damage[1]
+    try:
+        wanted = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except (tarfile.HeaderError, ValueError, IndexError):
+        with pytest.raises(SnapshotCorrupt):
+            parse_block(bytes(block))
+        return
+    try:
+        found = parse_block(bytes(block))
+    except WorkspaceError:
+        assert wanted.size < 0
+        return
+    assert found == (
+        os.fsencode(wanted.name),
+        wanted.type,
+        wanted.mode,
+        wanted.size,
+        int(wanted.mtime),
+        os.fsencode(wanted.linkname),
+    )
 
 
 @given(st.lists(st.tuples(PATHS, st.binary(max_size=700)), max_size=5), st.data())

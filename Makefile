@@ -28,9 +28,8 @@ infra-tools: $(TOOLS:%=$(VENV)/%/.installed)  ## What checks infra/, each in an 
 
 $(VENV)/infra-tools/.installed: tests/infra/requirements-tools.txt
 $(VENV)/checkov/.installed: tests/infra/requirements-checkov.txt
-$(VENV)/%/.installed:
-	$(PYTHON) -m venv $(VENV)/$*
-	$(VENV)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+$(VENV)/%/.installed: | $(STAMP)
+	$(BIN)/python -m tests.support.environments $(VENV)/$* -r $<
 	@touch $@
 
 infra-image: $(STAMP)  ## Carry out the Dockerfile without a container runtime, and run what it makes (Linux, root)

@@ -33,7 +33,7 @@ REMEMBERED_TURNS = 16
 """Of how many turns a task's metadata tells when they ran: the first one, and the latest."""
 
 MIGRATING = "migrating"
-"""Metadata name of a context.json that is no record yet: a migration has not finished with the context."""
+"""Metadata name of a context.json that no host can read on purpose: `a2a-gcs migrate --from` is not done with it."""
 
 TURN_STRIDE = 2**32
 """seq = turn * 2^32 + k: a later turn is always newer, whoever runs it (DESIGN 5)."""

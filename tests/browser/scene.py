@@ -56,6 +56,12 @@ class Showing(AgentExecutor):
             answer = TaskUpdater(event_queue, "", context.context_id)
             parts = [Part(text=SCRIPT), Part(raw=png(), media_type="image/png"), Part(text="x" * 70_000)]
             await event_queue.enqueue_event(answer.new_agent_message(parts))
+        elif said == "large":
+            task = TaskUpdater(event_queue, context.current_task.id, context.current_task.context_id)
+            large = SCRIPT.encode() + bytes(300_000)
+            await task.add_artifact([Part(raw=large, media_type="text/html", filename="large.html")])
+            await task.add_artifact([Part(raw=png() + bytes(300_000), media_type="image/png", filename="large.png")])
+            await task.complete()
         elif said.startswith("import"):
             await self._import(context, event_queue)
         else:

@@ -9,6 +9,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.support.environments import make
+
 REPOSITORY = Path(__file__).parents[2]
 HOME = REPOSITORY / ".venv" / "clients"
 DONE = ".installed"
@@ -62,9 +64,7 @@ def install():
 
 def _install_python(name):
     directory = _fresh(name)
-    subprocess.run([sys.executable, "-m", "venv", directory], check=True)
-    pip = [directory / "bin" / "python", "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
-    subprocess.run([*pip, *PYTHON[name]], check=True)
+    make(directory, *PYTHON[name])
     (directory / DONE).write_text(json.dumps(PYTHON[name]))
 
 

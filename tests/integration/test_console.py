@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from a2a_gcs.console import writing
+from a2a_gcs.host.settings import Settings
 from a2a_gcs.layout import TaskRef, encode_segment, pointer_key, task_key
 from a2a_gcs.objectstore import InstrumentedStore, MemoryStore, StoreStats
 from a2a_gcs.objectstore.port import OVERWRITE
@@ -124,6 +125,25 @@ async def test_files_of_a_workspace_as_they_are(web, api):
     assert json.loads((await web.get(f"/tasks/{report.id}/task.json")).content)["id"] == report.id
 
 
+async def test_what_is_kept_beside_a_task(web, api):
+    """A large part is a link of the console's own, which needs no credentials of the API; as safe as a small one."""
+    task = await api.send("large")
+    page = (await web.get(f"/tasks/{task.id}")).text
+    links = re.findall(r'href="/console(/tasks/[^"]+/parts/files/[^"]+)"', page)
+    assert len(links) == 2
+    assert "300 KB" in page
+    document, image = [await web.get(link) for link in links]
+    assert document.content.startswith(SCRIPT.encode())
+    assert len(document.content) > 300_000
+    assert document.headers["content-type"] == "application/octet-stream"
+    assert document.headers["content-disposition"].startswith("attachment")
+    assert (image.headers["content-type"], image.content[:4]) == ("image/png", b"\x89PNG")
+    for answer in (document, image):
+        assert answer.headers["content-security-policy"].startswith("sandbox")
+    assert (await web.get(f"/tasks/{task.id}/parts/files/{'0' * 64}")).status_code == 404
+    assert (await web.get(f"/tasks/{task.id}/parts/files/x")).status_code == 404
+
+
 async def test_a_name_that_is_not_ours_is_not_answered(web):
     """A site that lets its name resolve to this machine reads nothing of a host without authentication."""
     assert (await web.get("", headers={"Host": "evil.example"})).status_code == 421
@@ -231,6 +251,14 @@ async def test_several_agents_have_pages_of_their_own():
             assert (await web.get("")).headers["location"] == "/console/agents/writer"
             assert (await web.get(f"/agents/reader/tasks/{task.id}")).status_code == 200
             assert (await web.get(f"/agents/writer/tasks/{task.id}")).status_code == 404
+
+
+async def test_no_agent_takes_its_place():
+    """An agent of that name needs another path."""
+    agent = {"name": "console", "agent": SHOWING}
+    with pytest.raises(ValueError, match="cannot be at /console"):
+        Settings(agents=[agent])
+    assert Settings(agents=[{**agent, "path": "/a/console"}]).agents[0].name == "console"
 
 
 async def test_it_can_be_turned_off():

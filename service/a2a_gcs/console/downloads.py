@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import AsyncExitStack
 from urllib.parse import quote
 
@@ -34,6 +34,13 @@ class Streamed(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._stack:
             await super().__call__(scope, receive, send)
+
+
+async def again(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Chunks of which the first has been looked at."""
+    yield first
+    async for chunk in rest:
+        yield chunk
 
 
 def as_it_is(body: bytes, *, name: str, media_type: str) -> Response:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from a2a_gcs.errors import CorruptRecord, NotFound
-from a2a_gcs.layout import POINTERS_PREFIX, TaskRef, context_key, context_prefix, decode_segment, parse_pointer
-from a2a_gcs.objectstore.port import ObjectStore
+from a2a_gcs.layout import TaskRef, context_key, context_prefix, parse_pointer
+from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
+from a2a_gcs.pointers import PointerMeta
 from a2a_gcs.records import ContextRecord
 from a2a_gcs.task_records import TaskRecords
+from a2a_gcs.tasks.index import each_page
 
 PAGE = 25
 _MOST_LISTED = 3
@@ -77,17 +79,16 @@ async def overview(store: ObjectStore, *, search: str = "", page: int = 0) -> Ov
 async def _known(store: ObjectStore, search: str) -> dict[str, Known]:
     contexts: dict[str, Known] = {}
     strangers: list[tuple[str, float]] = []
-    cursor: str | None = None
-    while True:
-        listing = await store.list(POINTERS_PREFIX, page=cursor)
-        for info in listing.objects:
-            task_id, context_id = parse_pointer(info.key), decode_segment(info.metadata.get("context", ""))
-            if task_id is not None and context_id is None:
+
+    async def take(pointers: Sequence[ObjectInfo]) -> None:
+        for info in pointers:
+            task_id, meta = parse_pointer(info.key), PointerMeta.from_metadata(info.metadata)
+            if task_id is not None and meta.context_id is None:
                 strangers.append((task_id, info.updated))
-            elif task_id is not None and context_id is not None:
-                _count(contexts, context_id, task_id, info.updated, search)
-        if (cursor := listing.next) is None:
-            break
+            elif task_id is not None and meta.context_id is not None:
+                _count(contexts, meta.context_id, task_id, meta.status_time / 1000 or info.updated, search)
+
+    await each_page(store, take)
     records = TaskRecords(store)
     for task_id, updated in strangers[:_MOST_STRANGERS]:
         if (found := await _context_of(records, task_id)) is not None:

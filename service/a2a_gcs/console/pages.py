@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 from a2a.types.a2a_pb2 import GetTaskRequest, Task
@@ -10,17 +11,18 @@ from starlette.responses import Response
 from a2a_gcs.clock import unix_millis
 from a2a_gcs.console import history as histories
 from a2a_gcs.console import overview as overviews
-from a2a_gcs.console.downloads import Streamed, as_it_is
+from a2a_gcs.console.downloads import Streamed, again, as_it_is, shown_type
 from a2a_gcs.console.parts import Allowance, artifacts, body_of, conversation, part_at
 from a2a_gcs.console.rendering import page
 from a2a_gcs.console.site import Missing, Visit
 from a2a_gcs.console.timeline import bars
 from a2a_gcs.console.writing import Draft
 from a2a_gcs.errors import NotFound
-from a2a_gcs.layout import TaskRef, task_key, workspace_key
+from a2a_gcs.layout import TaskRef, file_key, file_reference, parse_file_reference, task_key, workspace_key
 from a2a_gcs.objectstore.closing import closing
 from a2a_gcs.records import TaskMeta
 from a2a_gcs.task_json import INTERRUPTED, TERMINAL, state_name
+from a2a_gcs.task_records import TaskRecords
 
 
 async def contexts(visit: Visit) -> Response:
@@ -111,6 +113,27 @@ async def raw_task(visit: Visit) -> Response:
                 yield chunk
 
     return Streamed(chunks(), media_type="application/json")
+
+
+async def beside(visit: Visit) -> Response:
+    """A content that is kept beside the task (decision 0006), in flat memory."""
+    task_id, name = visit.id_in_path("task"), visit.request.path_params["name"]
+    context_id = await TaskRecords(visit.store).context_of(task_id)
+    if context_id is None or parse_file_reference(file_reference(name)) is None:
+        raise Missing("the task has no such file")
+    key = file_key(TaskRef(context_id, task_id), name)
+    info = await visit.store.head(key)
+    async with contextlib.AsyncExitStack() as stack:
+        chunks = await stack.enter_async_context(closing(visit.store.stream(key, version=info.version)))
+        first = await anext(chunks, b"")
+        shown = shown_type(first)
+        return Streamed(
+            again(first, chunks),
+            media_type=shown or "application/octet-stream",
+            name="" if shown else name,
+            size=info.size,
+            stack=stack.pop_all(),
+        )
 
 
 async def part(visit: Visit) -> Response:

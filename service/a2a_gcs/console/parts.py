@@ -6,6 +6,7 @@ A page is bounded whatever a task holds: each text is cut, and all together are.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,9 @@ from urllib.parse import urlsplit
 
 from a2a.types.a2a_pb2 import Artifact, Message, Part, Role, Task
 from google.protobuf.json_format import MessageToDict
+
+from a2a_gcs.layout import file_reference, parse_file_reference
+from a2a_gcs.tasks.files import SIZE
 
 MAX_BLOCK_CHARS = 64_000
 MAX_PAGE_CHARS = 400_000
@@ -167,12 +171,29 @@ def _block(part: Part, where: str, allowance: Allowance) -> Block:
         case "data":
             text, cut = allowance.cut(_pretty(part))
             return Block("json", text, cut, name=part.filename, media_type=part.media_type, where=where)
+        case "url" if (found := beside(part)) is not None:
+            kind: Kind = "image" if part.media_type in IMAGES else "file"
+            where, size = f"files/{found[0]}", found[1]
+            return Block(kind, name=part.filename, media_type=part.media_type, size=size, where=where)
         case "url":
             followed = part.url if _scheme(part.url) in {"http", "https"} else ""
             return Block("link", part.url[:2000], name=part.filename, media_type=part.media_type, href=followed)
         case _:
-            kind: Kind = "image" if part.media_type in IMAGES else "file"
+            kind = "image" if part.media_type in IMAGES else "file"
             return Block(kind, name=part.filename, media_type=part.media_type, size=len(part.raw), where=where)
+
+
+def beside(part: Part) -> tuple[str, int] | None:
+    """Name and size of a content that a host keeps beside the task; None for any other part.
+
+    Its URL leads to the API, whose credentials a browser has not got (decision 0006).
+    """
+    if SIZE not in part.metadata:
+        return None
+    name, size = part.url.rpartition("/")[2], part.metadata[SIZE]
+    if not isinstance(size, float) or not 0 <= size < math.inf or parse_file_reference(file_reference(name)) is None:
+        return None
+    return name, int(size)
 
 
 def _pretty(part: Part) -> str:

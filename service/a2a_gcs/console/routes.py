@@ -33,6 +33,7 @@ READ: tuple[tuple[str, View], ...] = (
     ("/tasks/{task}", pages.task),
     ("/tasks/{task}/task.json", pages.raw_task),
     ("/tasks/{task}/parts/{where}", pages.part),
+    ("/tasks/{task}/parts/files/{name}", pages.beside),
     ("/tasks/{task}/events", live.events),
     ("/tasks/{task}/files", workspace_pages.tree),
     ("/tasks/{task}/file", workspace_pages.file),

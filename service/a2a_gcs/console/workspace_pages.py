@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
 
 from starlette.responses import Response
 
 from a2a_gcs.console import files
-from a2a_gcs.console.downloads import Streamed, shown_type
+from a2a_gcs.console.downloads import Streamed, again, shown_type
 from a2a_gcs.console.rendering import page
 from a2a_gcs.console.site import Missing, Visit
 from a2a_gcs.objectstore.closing import closing
@@ -46,18 +45,12 @@ async def raw_file(visit: Visit) -> Response:
         first = await anext(pieces, b"")
         shown = shown_type(first)
         return Streamed(
-            _from(first, pieces),
+            again(first, pieces),
             media_type=shown or "application/octet-stream",
             name="" if shown else path,
             size=entry.size,
             stack=stack.pop_all(),
         )
-
-
-async def _from(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for piece in rest:
-        yield piece
 
 
 async def archive(visit: Visit) -> Response:

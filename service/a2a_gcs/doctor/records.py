@@ -48,7 +48,7 @@ async def unreadable(patient: Patient) -> Sequence[Finding]:
     found: list[Finding] = []
     async for ground in grounds(patient):
         tasks = await each(_newest(ground.root.tasks), ground.fault_of_task)
-        contexts = await each(_newest(ground.root.contexts), ground.fault_of_context)
+        contexts = await each(_newest(_finished(ground.root.contexts)), ground.fault_of_context)
         for fault in (*tasks, *contexts):
             if fault is not None and not fault.newer:
                 key = ground.key(fault.key)
@@ -59,6 +59,22 @@ async def unreadable(patient: Patient) -> Sequence[Finding]:
                     )
                 )
     return found
+
+
+async def unfinished(patient: Patient) -> Sequence[Finding]:
+    """Contexts that a migration has begun, and broken off or not ended yet."""
+    return [
+        Finding(
+            f"context {context_id} is not migrated to its end, and takes no task until it is",
+            "run the same `a2a-gcs migrate --from` again: it goes on where it broke off",
+        )
+        async for ground in grounds(patient)
+        for context_id in sorted(ground.root.contexts.keys() - _finished(ground.root.contexts).keys())
+    ]
+
+
+def _finished(contexts: Mapping[str, ObjectInfo]) -> Mapping[str, ObjectInfo]:
+    return {context_id: info for context_id, info in contexts.items() if MIGRATING not in info.metadata}
 
 
 async def lost_pointers(patient: Patient) -> Sequence[Finding]:
@@ -108,16 +124,7 @@ async def unrecorded(patient: Patient) -> Sequence[Finding]:
     async for ground in grounds(patient):
         contexts = {ref.context_id for ref in ground.root.tasks} - ground.root.contexts.keys()
         found += [one for one in await each(sorted(contexts), partial(_unrecorded, ground)) if one]
-        half = [context_id for context_id, info in ground.root.contexts.items() if MIGRATING in info.metadata]
-        found += [_half_there(context_id) for context_id in sorted(half)]
     return found
-
-
-def _half_there(context_id: str) -> Finding:
-    return Finding(
-        f"`a2a-gcs migrate --from` has not finished with context {context_id}: hosts refuse new tasks in it",
-        "stop all hosts and run the same command again; without it the context would look new, and lack tasks",
-    )
 
 
 async def _unrecorded(ground: Ground, context_id: str) -> Finding | None:
@@ -244,6 +251,7 @@ async def each(items: Iterable[S], look: Callable[[S], Awaitable[T]]) -> list[T]
 RECORDS = (
     Check("other-root", "all data can be seen", Severity.ERROR, other_root),
     Check("unreadable-record", "every record can be read", Severity.ERROR, unreadable),
+    Check("unfinished-migration", "no migration is unfinished", Severity.WARNING, unfinished),
     Check("pointer-without-task", "every pointer has its task", Severity.WARNING, lost_pointers),
     Check("task-without-pointer", "every task has its pointer", Severity.ERROR, unpointed),
     Check("context-without-record", "every context has its record", Severity.ERROR, unrecorded),

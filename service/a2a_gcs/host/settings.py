@@ -17,6 +17,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from a2a_gcs.errors import ConfigError
 
+OWN_PATHS = frozenset({"console", "docs", "health", "metrics", "ready", "redoc"})
+"""First segments of addresses that the host answers itself."""
+
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HOST_LEASE_SECONDS = 30
 """After this long without a renewed heartbeat others take over a host's tasks (DESIGN 4)."""
@@ -306,6 +309,12 @@ class Settings(AgentOptions, BaseSettings):
         ):
             if len(set(values)) < len(values):
                 raise ValueError(f"two agents have the same {what}: {', '.join(sorted(values))}")
+        for agent in self.agents:
+            first = (agent.path or f"/{agent.name}").split("/")[1]
+            if first in OWN_PATHS:
+                raise ValueError(
+                    f"agent {agent.name} cannot be at /{first}, which the host answers itself; set its path"
+                )
         return self
 
     @model_validator(mode="after")

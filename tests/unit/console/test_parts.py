@@ -1,5 +1,7 @@
 """Messages and artifacts as blocks of a page."""
 
+import math
+
 from a2a.types.a2a_pb2 import Artifact, Message, Part, Role, Task
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
@@ -15,6 +17,7 @@ from a2a_gcs.console.parts import (
     conversation,
     part_at,
 )
+from a2a_gcs.tasks.files import SIZE
 
 
 def blocks(*parts):
@@ -55,6 +58,17 @@ def test_only_web_addresses_are_followed():
         u: blocks(Part(url=u))[0].href for u in ("https://a.example/b", "javascript:alert(1)", "data:text/html,x", "[")
     }
     assert [u for u, href in hrefs.items() if href] == ["https://a.example/b"]
+
+
+def test_what_is_kept_beside_the_task_is_told_by_its_metadata():
+    """An address that only looks like the API's is a link, and so is one with a size that is none."""
+    name = "0" * 64
+    known = Part(url=f"https://h.example/files/t/{name}", media_type="image/png", metadata={SIZE: 7})
+    (found,) = blocks(known)
+    assert (found.kind, found.size, found.where) == ("image", 7, f"files/{name}")
+    for url, size in ((known.url, "7"), (known.url, -1), (known.url, math.inf), ("https://h.example/files/t/x", 7)):
+        assert blocks(Part(url=url, metadata={SIZE: size}))[0].kind == "link"
+    assert blocks(Part(url=known.url))[0].kind == "link"
 
 
 def test_a_page_is_bounded_whatever_a_task_holds():

@@ -13,7 +13,7 @@ from a2a_gcs.doctor.surroundings import Surroundings
 from a2a_gcs.errors import NotFound
 from a2a_gcs.layout import TaskRef, context_key, heartbeat_key, pointer_key, task_key, workspace_key
 from a2a_gcs.objectstore.port import OVERWRITE
-from a2a_gcs.records import Pin
+from a2a_gcs.records import MIGRATING, Pin
 from a2a_gcs.root_shapes import Hosting
 from tests.support.doctor import ONE_AGENT, examined, found, only
 from tests.support.hosts import FAILED, message
@@ -54,6 +54,14 @@ async def test_a_record_that_cannot_be_parsed(bucket, key):
     assert key in finding.found
     assert (await bucket.store.get(key)).body == b"{"
     assert key == task_key(DONE) or await bucket.store.head(pointer_key("stray"))
+
+
+async def test_a_migration_that_broke_off(bucket):
+    """Its guard is no damaged record; nobody should repair or delete it."""
+    await bucket.store.put(
+        context_key("half"), b'{"schema": 1, "migrating": "x"}', OVERWRITE, metadata={MIGRATING: "1"}
+    )
+    assert "migrate --from" in only(await examined(bucket.store, fix=True), "unfinished-migration").fix
 
 
 async def test_a_pointer_whose_claim_died_is_ended_as_failed(bucket):

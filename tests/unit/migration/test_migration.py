@@ -179,8 +179,7 @@ async def test_a_context_that_is_half_there_is_nobodys(old):
     with pytest.raises(CorruptRecord, match=r"contexts/c/context\.json"):
         await host.start("c")
     assert not [key for key in await bucket.keys() if key.startswith("tasks/task-")]
-    told = only(await examined(bucket.store), "context-without-record")
-    assert "not finished with context c" in told.found
+    assert "context c is not migrated to its end" in only(await examined(bucket.store), "unfinished-migration").found
     await run(source(old), bucket.store)
     assert found(await examined(bucket.store)) == set()
     with pytest.raises(ContextBusy):

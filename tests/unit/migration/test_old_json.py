@@ -48,6 +48,7 @@ def test_metadata_is_gzipped_json_or_a_tar_of_it(pack):
         (packed_in_tar({}, files=0), "tar of 0 files"),
         (packed_in_tar([1]), "no JSON object"),
     ],
+    ids=["empty", "plain", "truncated", "a list", "half JSON", "two files", "no file", "a list in a tar"],
 )
 def test_what_is_none_is_told_with_its_reason(body, why):
     with pytest.raises(CorruptRecord, match=why):

@@ -91,6 +91,7 @@ class Claim:
     stop: Stop | None = None
     end: End | None = None
     _calls: list[Callable[[], None]] = field(default_factory=list)
+    _starts: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def held(self) -> bool:
@@ -102,6 +103,20 @@ class Claim:
         if self.turn > 1:
             return self.record.meta.base
         return Base(self.base_ref.task_id, self.base.crc32c) if self.base and self.base_ref else Base()
+
+    def start(self) -> None:
+        """Says that the agent runs."""
+        self.started = True
+        starts, self._starts = self._starts, []
+        for call in starts:
+            call()
+
+    def on_start(self, call: Callable[[], None]) -> None:
+        """Calls `call` once the agent runs. At once if it does, or did."""
+        if self.started:
+            call()
+        else:
+            self._starts.append(call)
 
     def on_stop(self, call: Callable[[], None]) -> None:
         """Calls `call` once the agent has to stop: asked to, or because the claim ended. At once if that has been."""

@@ -128,6 +128,17 @@ async def test_a_silent_agent_is_answered_for_at_once(two_hosts, connect, fresh,
     assert (done.state, done.text) == ("completed", "spoke at last")
 
 
+async def test_an_answer_to_a_silent_agent_is_taken_at_once(two_hosts, connect, fresh, gate):
+    """returnImmediately of a further turn: the task with the answer in it, while the agent has emitted nothing yet."""
+    client = connect(two_hosts[0])
+    parked = await connect(two_hosts[1]).send("gather one 1", context=fresh)
+    at_once = await client.send(f"mute {gate}", task=parked.id, at_once=True)
+    assert (at_once.id, at_once.said[-1]) == (parked.id, f"mute {gate}")
+    gate.touch()
+    done = await until(lambda: _ended(client, parked.id))
+    assert (done.state, done.text, done.artifacts) == ("completed", "spoke at last", {"one": "1"})
+
+
 async def test_a_task_parked_here_and_answered_there_keeps_both_artifacts(two_hosts, connect, fresh):
     """Park on A, answer on B, which adds an artifact and parks, answer on A: no host resumes a stale snapshot."""
     a, b = (connect(host) for host in two_hosts)

@@ -81,7 +81,7 @@ class TurnQueue(EventQueue):
         self._message = message
         self._release = release
         self._artifacts = {a.artifact_id for a in current.artifacts} if current else set()
-        self._closed = False
+        self._closed = self._dropped = False
         self._large = large
         self._max_bytes = max_bytes
         self._bytes = (current or message).ByteSize()
@@ -125,7 +125,7 @@ class TurnQueue(EventQueue):
 
     async def _take(self, event: Event) -> None:
         if self._closed or self.ended:
-            log.warning("agent.event_after_end", task_id=self._ref.task_id, event_type=type(event).__name__)
+            await self._drop(event)
             return
         self.said_something = True
         if not isinstance(event, TaskArtifactUpdateEvent):
@@ -140,6 +140,12 @@ class TurnQueue(EventQueue):
         else:
             self._check(event.task_id)
             await self._take_artifact(event)
+
+    async def _drop(self, event: Event) -> None:
+        if not self._dropped:  # once is enough to tell: an agent may go on for ever
+            log.warning("agent.event_after_end", task_id=self._ref.task_id, event_type=type(event).__name__)
+            self._dropped = True
+        await asyncio.sleep(0)  # an agent that does nothing but emit is only cancelled where it waits
 
     async def finish(self, status: TaskStatus, announce: Callable[[Event], None] | None = None) -> None:
         """Emits the state that the turn ends in; the workspace is stored by now.

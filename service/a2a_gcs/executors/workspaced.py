@@ -113,7 +113,7 @@ class WorkspacedExecutor(AgentExecutor):
         claim = self._table.get(context.task_id or "")
         if claim is None or claim.started or context.message is None:
             raise Fenced(claim.ref if claim else TaskRef(context.context_id or "", context.task_id or ""))
-        claim.started = True
+        claim.start()
         current = context.current_task if claim.record.version else None
         release = (lambda: self._ledger.release(claim)) if self._answers == "message" and claim.ledger else None
         queue = self._queue(event_queue, claim, context.message, current, release)

@@ -297,7 +297,9 @@ class RequestHandler(DefaultRequestHandlerV2):
             else:
                 events = self._stream.numbered(claimed.ref.task_id, claimed.turn, theirs)
             claimed.on_stop(place.leave)
-            first = await self._first_event(events, claimed)
+            # A further turn begins without an event of the host's: its task is there, and so is the message, stored.
+            at_once = params.configuration.return_immediately and whole_tasks and claimed.turn > 1
+            first = await self._first_event(events, claimed, at_once=at_once)
         except BaseException:
             place.leave()
             claim: Claim | None = context.state.get(CLAIM_STATE)
@@ -306,13 +308,23 @@ class RequestHandler(DefaultRequestHandlerV2):
             raise
         return _Run(cast("str", request.task_id), first, events)
 
-    async def _first_event(self, events: AsyncGenerator[Told, None], claim: Claim) -> Told | None:
+    async def _first_event(self, events: AsyncGenerator[Told, None], claim: Claim, *, at_once: bool) -> Told | None:
+        """The first event of the turn; with `at_once` None as soon as the agent runs, and nobody listens any more."""
         waiting = asyncio.ensure_future(anext(events, None))
-        await asyncio.wait({waiting}, timeout=START_WITHIN_SECONDS)
+        begun = asyncio.Event()
+        if at_once:
+            claim.on_start(begun.set)
+        either: list[asyncio.Future[Any]] = [waiting, asyncio.ensure_future(begun.wait())]
+        await asyncio.wait(either, timeout=START_WITHIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        either[1].cancel()
         if not waiting.done() and not claim.started:
             waiting.cancel()
             await self._ledger.surrender(claim)
             raise InternalError("the agent could not be started in time; send again")
+        if begun.is_set() and not waiting.done():
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            return None
         try:
             return await waiting
         except Fenced:  # lost before its first event: the caller looks at what is stored

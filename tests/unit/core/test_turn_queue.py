@@ -1,5 +1,7 @@
 """What an agent may emit in a turn, in what order the SDK hears of it, and what is held back."""
 
+import asyncio
+
 import pytest
 from a2a.helpers import new_text_message
 from a2a.server.events.event_queue import EventQueue
@@ -11,6 +13,7 @@ from a2a.types.a2a_pb2 import (
     TaskState,
     TaskStatusUpdateEvent,
 )
+from structlog.testing import capture_logs
 
 from a2a_gcs.errors import Unavailable
 from a2a_gcs.executors.turn_queue import AgentMistake, TurnQueue, failed
@@ -140,6 +143,24 @@ async def test_several_ends(queue, out):
         await queue.enqueue_event(event)
     assert queue.held.state == COMPLETED
     assert out.told == []
+
+
+async def test_an_agent_that_does_nothing_but_emit_can_be_stopped(queue):
+    """What comes after the end lets others run, so that its cancellation reaches it, and is logged once."""
+
+    async def emit():
+        while True:
+            await queue.enqueue_event(makes(append=True))
+
+    await queue.enqueue_event(makes())
+    queue.close()
+    with capture_logs() as logs:
+        emitting = asyncio.create_task(emit())
+        await asyncio.sleep(0)
+        emitting.cancel()
+        await asyncio.wait({emitting})
+    assert emitting.cancelled()
+    assert [line["event"] for line in logs] == ["agent.event_after_end"]
 
 
 async def test_artifacts_after_asking(queue, out):

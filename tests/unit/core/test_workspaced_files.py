@@ -270,7 +270,7 @@ async def test_a_claim_is_executed_once(start):
     """A second execution of the same turn is refused."""
     host = await start(journals())
     claim = await host.claim(task_id="t")
-    claim.started = True
+    claim.start()
     context = RequestContext(ServerCallContext(), host.request(), "t", "ctx")
     with pytest.raises(Fenced):
         await host.executor.execute(context, EventQueueLegacy())

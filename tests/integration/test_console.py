@@ -242,6 +242,18 @@ async def test_tenants_have_pages_of_their_own(host, web):
     assert sent.headers["location"].startswith(f"/console{base}/tasks/")
 
 
+@pytest.mark.parametrize("scope", ["tenants/%25zz", "tenants/.acme", "tenants/acme%20co", "agents/%25zz"])
+async def test_a_name_that_is_none_is_nobody_elses(web, api, scope):
+    """Pages and forms below it do not fall back to those without a tenant."""
+    task = await api.send("hello", context="c")
+    for path in ("", f"/tasks/{task.id}"):
+        answer = await web.get(f"/{scope}{path}")
+        assert (answer.status_code, answer.headers.get("location")) == (307, "/console")
+    before = (await web.get("")).text.count("/console/contexts/")
+    await web.post(f"/{scope}/send", data=await form(web, text="hello", context_id="d"))
+    assert (await web.get("")).text.count("/console/contexts/") == before
+
+
 async def test_several_agents_have_pages_of_their_own():
     agents = [{"name": name, "agent": SHOWING} for name in ("writer", "reader")]
     with serve_in_thread(MemoryStore(), agents=agents) as serving:

@@ -83,9 +83,12 @@ class Visit:
 
     @classmethod
     def of(cls, site: Site, request: Request) -> Visit:
-        """Raises Missing where there is no such agent."""
-        name = _decoded(request.path_params.get("agent"))
-        tenant = _decoded(request.path_params.get("tenant"))
+        """Raises Missing where there is no such agent, or where a name is none: what is asked of it is no other's."""
+        given = request.path_params
+        named = {scope: _decoded(given[scope]) for scope in ("agent", "tenant") if scope in given}
+        if "" in named.values():
+            raise Missing("there is no such agent or tenant on this host")
+        name, tenant = named.get("agent", ""), named.get("tenant", "")
         agent = next((one for one in site.agents if one.name == name), None)
         if agent is None:
             raise Missing("there is no such agent on this host")

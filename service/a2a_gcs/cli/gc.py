@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from a2a_gcs.cli.roots import root_of_option
+
 if TYPE_CHECKING:
     from a2a_gcs.claims import ClaimTable
     from a2a_gcs.objectstore import ObjectStore
@@ -106,7 +108,7 @@ def gc(
         failed=_seconds(failed),
         contexts=_seconds(retain_contexts_days),
     )
-    named = None if all_roots else _root(delete_root if delete_root is not None else root or "/")
+    named = None if all_roots else _root(root, delete_root)
     asked = _Asked(named, delete_context, delete_root is not None, dry_run, as_json)
     if (delete_context is not None or asked.delete_root) and not (yes or dry_run):
         _confirm(asked, store)
@@ -117,14 +119,10 @@ def _seconds(days: float | None) -> float | None:
     return None if days is None else days * _DAY
 
 
-def _root(text: str) -> str:
-    from a2a_gcs.errors import ConfigError, InvalidId  # noqa: PLC0415
-    from a2a_gcs.layout import parse_root  # noqa: PLC0415
-
-    try:
-        return parse_root(text)
-    except InvalidId as error:
-        raise ConfigError(f"{text!r} {error.reason}") from error
+def _root(collected: str | None, deleted: str | None) -> str:
+    if deleted is not None:
+        return root_of_option("--delete-root", deleted)
+    return "" if collected is None else root_of_option("--root", collected)
 
 
 def _confirm(asked: _Asked, store: str) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from a2a_gcs.cli.roots import root_of_option
+
 if TYPE_CHECKING:
     from a2a_gcs.relocation import Plan, Relocation
 
@@ -62,23 +64,13 @@ def migrate(
     if (source is None) == (to_root is None):
         raise ConfigError("give either --from, to bring in another server's tasks, or --to-root, to move a root")
     if to_root is not None:
-        old, new = _root("--from-root", from_root), _root("--to-root", to_root)
+        old, new = root_of_option("--from-root", from_root), root_of_option("--to-root", to_root)
         asyncio.run(_migrate(store, old, new, dry_run, force, as_json))
     else:
         from a2a_gcs.cli.migrate_from import Wanted, migrate_from  # noqa: PLC0415
 
-        wanted = Wanted(source or "", table, _root("--root", root), owner, by_owner=by_owner)
+        wanted = Wanted(source or "", table, root_of_option("--root", root), owner, by_owner=by_owner)
         asyncio.run(migrate_from(wanted, store, dry_run=dry_run, force=force, as_json=as_json))
-
-
-def _root(option: str, text: str) -> str:
-    from a2a_gcs.errors import ConfigError, InvalidId  # noqa: PLC0415
-    from a2a_gcs.layout import parse_root  # noqa: PLC0415
-
-    try:
-        return parse_root(text)
-    except InvalidId as error:
-        raise ConfigError(f"{option}: {text!r} {error.reason}") from error
 
 
 async def _migrate(store: str, old: str, new: str, dry_run: bool, force: bool, as_json: bool) -> None:  # noqa: FBT001, PLR0917

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from a2a.types.a2a_pb2 import ListTasksRequest, Task, TaskState
+from a2a.utils.errors import InvalidParamsError
 
 from a2a_gcs.cli.errors import CommandFailed
 from a2a_gcs.errors import ConfigError, CorruptRecord, InvalidId, NotFound
@@ -118,7 +119,10 @@ async def tasks(store: ObjectStore, context: str | None, state: str | None, limi
     wanted = ListTasksRequest(context_id=context or "", page_size=limit)
     if state is not None:
         wanted.status = STATES[state]  # type: ignore[assignment]
-    answer = await list_tasks(store, records, journal.current, wanted)
+    try:
+        answer = await list_tasks(store, records, journal.current, wanted)
+    except InvalidParamsError as error:
+        raise ConfigError(f"--context: {error.message}") from error
     return Found(list(answer.tasks), answer.total_size)
 
 

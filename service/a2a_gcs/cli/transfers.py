@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from a2a_gcs.cli.roots import root_of_option
 from a2a_gcs.errors import ConfigError
 from a2a_gcs.host.logging import configure_logging
 from a2a_gcs.objectstore import InstrumentedStore, PrefixStore, StoreStats, open_store
@@ -92,10 +93,8 @@ class Transfers:
 
 
 def _below(store: ObjectStore, root: str) -> ObjectStore:
-    try:
-        return PrefixStore(store, root) if root.strip("/") else store
-    except ValueError as error:
-        raise ConfigError(f"--root {root}: {error}") from error
+    below = root_of_option("--root", root) if root else ""
+    return PrefixStore(store, below) if below else store
 
 
 def nothing() -> IO[bytes]:

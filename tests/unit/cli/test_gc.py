@@ -160,7 +160,9 @@ def test_what_runs_is_named(gc, uri):
         (("--root", "users/a", "--all-roots"), "exclude each other"),
         (("--delete-root", "users/a", "--root", "users/b"), "exclude each other"),
         (("--delete-context", "c", "--all-roots"), "takes one root"),
-        (("--root", "user/a"), "is no root"),
+        (("--root", "user/a"), "--root: 'user/a' is no root"),
+        (("--delete-root", "", "--yes"), "--delete-root: '' is no root; / is the bucket's prefix itself"),
+        (("--root", ""), "--root: '' is no root"),
         (("--store", "memory"), "is its host's alone"),
     ],
 )

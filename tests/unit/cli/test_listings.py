@@ -156,6 +156,10 @@ def test_a_root_of_its_own(run, place):
         (("show", "a\nb"), 2, "control characters"),
         (("tasks", "--state", "done"), 2, "completed"),
         (("tasks", "--limit", "0"), 2, "limit"),
+        (("tasks", "--context", "a\nb"), 2, "error: --context: id 'a\\nb' holds control characters"),
+        (("tasks", "--context", "a" * 999), 2, "error: --context: id"),
+        (("contexts", "--root", "user/alice"), 2, "is no root"),
+        (("tasks", "--root", "users/alice@b"), 2, "users/alice@b' is no root: it is stored with alice%40b"),
     ],
 )
 def test_what_cannot_be_shown_is_said(run, place, arguments, status, said):

@@ -143,6 +143,7 @@ def test_it_refuses_where_there_is_other_data(run, uri):
         ("tasks/t", "no root"),
         ("users/alice@example.org", "users/alice%40example.org".removeprefix("users/")),
         ("/", "nothing to move"),
+        ("", "--to-root: '' is no root; / is the bucket's prefix itself"),
     ],
 )
 def test_a_root_that_is_none_is_bad_usage(run, uri, root, says):

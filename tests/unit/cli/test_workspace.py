@@ -432,7 +432,7 @@ def test_an_archive_that_is_not_pinned_is_shown_with_a_note(run, tasks):
     [
         (["--store", "memory"], "a store in memory is its host's alone"),
         (["--store", "nonsense"], "a store is"),
-        (["--store", "file:x", "--root", "../y"], "--root ../y: a prefix is one or more path segments"),
+        (["--store", "file:x", "--root", "../y"], "--root: '../y' is no root"),
     ],
 )
 def test_a_store_that_cannot_be_read_is_bad_usage(run, arguments, says):

@@ -81,18 +81,15 @@ async def _examined(settings: "Settings", surroundings: "Surroundings", *, fix: 
 @asynccontextmanager
 async def _patient(settings: "Settings", surroundings: "Surroundings") -> "AsyncIterator[Patient]":
     from a2a_gcs.doctor.patient import Patient  # noqa: PLC0415
-    from a2a_gcs.errors import ConfigError  # noqa: PLC0415
-    from a2a_gcs.objectstore import open_store  # noqa: PLC0415
+    from a2a_gcs.objectstore import open_existing  # noqa: PLC0415
     from a2a_gcs.objectstore.gcs_control import BucketControl  # noqa: PLC0415
     from a2a_gcs.objectstore.location import bucket_of  # noqa: PLC0415
     from a2a_gcs.root_shapes import Hosting  # noqa: PLC0415
 
     uri = settings.store
-    if uri == "memory":
-        raise ConfigError("a store in memory is its host's alone; name another one with --store")
     control = BucketControl(bucket_of(uri)[0]) if uri.startswith("gs://") else None
     hosting = Hosting(several_agents=bool(settings.agents), authenticated=settings.authenticated)
-    async with open_store(uri) as opened:
+    async with open_existing(uri) as opened:
         yield Patient(uri, opened, control, hosting, surroundings)
 
 

@@ -99,8 +99,6 @@ def gc(
         raise ConfigError("--root, --all-roots and --delete-root exclude each other")
     if delete_context is not None and (all_roots or delete_root is not None):
         raise ConfigError("--delete-context takes one root: its --root, or the bucket's prefix itself")
-    if store == "memory":
-        raise ConfigError("a store in memory is its host's alone; name another one with --store")
     failed = retain_tasks_days if retain_failed_days is None else retain_failed_days
     rules = Rules(
         runs=longest_run_hours * _HOUR,
@@ -138,12 +136,12 @@ async def _gc(uri: str, asked: _Asked, rules: "Rules") -> None:
     from a2a_gcs.cli.errors import CommandFailed  # noqa: PLC0415
     from a2a_gcs.cli.moving import bar  # noqa: PLC0415
     from a2a_gcs.host.logging import configure_logging  # noqa: PLC0415
-    from a2a_gcs.objectstore import open_store  # noqa: PLC0415  # imports a storage client
+    from a2a_gcs.objectstore import open_existing  # noqa: PLC0415  # imports a storage client
     from a2a_gcs.retention.tally import Tally  # noqa: PLC0415
 
     configure_logging("warning")
     tally = Tally()
-    async with open_store(uri) as bucket:
+    async with open_existing(uri) as bucket:
         with bar() as (told, _):
             refused = await _act(bucket, asked, rules, tally, lambda count: told("removing", count))
     if asked.as_json:

@@ -77,15 +77,13 @@ async def _migrate(store: str, old: str, new: str, dry_run: bool, force: bool, a
     from a2a_gcs.cli.moving import bar, expect_no_hosts  # noqa: PLC0415
     from a2a_gcs.errors import ConfigError  # noqa: PLC0415
     from a2a_gcs.host.logging import configure_logging  # noqa: PLC0415
-    from a2a_gcs.objectstore import open_store  # noqa: PLC0415  # imports a storage client
+    from a2a_gcs.objectstore import open_existing  # noqa: PLC0415  # imports a storage client
     from a2a_gcs.relocation import Relocation  # noqa: PLC0415
 
     if old == new:
         raise ConfigError(f"--from-root and --to-root are both {_named(old)}: there is nothing to move")
-    if store == "memory":
-        raise ConfigError("a store in memory is its host's alone; name another one with --store")
     configure_logging("warning")
-    async with open_store(store) as bucket:
+    async with open_existing(store) as bucket:
         if not force:
             await expect_no_hosts(bucket)
         with bar() as (step, expect):

@@ -15,9 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from a2a_gcs.cli.roots import root_of_option
-from a2a_gcs.errors import ConfigError
 from a2a_gcs.host.logging import configure_logging
-from a2a_gcs.objectstore import InstrumentedStore, PrefixStore, StoreStats, open_store
+from a2a_gcs.objectstore import InstrumentedStore, PrefixStore, StoreStats, open_existing
 from a2a_gcs.objectstore.closing import closing
 from a2a_gcs.workspaces.finding import Archive
 from a2a_gcs.workspaces.reading import TarGz, members
@@ -33,12 +32,10 @@ class Transfers:
     """An open store, and how much has come from it."""
 
     def __init__(self, where: str, root: str = "") -> None:
-        """Raises ConfigError where there is nothing to read: a store in memory dies with its host."""
-        if where == "memory":
-            raise ConfigError("a store in memory is its host's alone; name another one with --store")
+        """Raises ConfigError where there is nothing to read, as `open_existing`, and for what is no root."""
         configure_logging("warning")
         self._stats = StoreStats()
-        self.store: ObjectStore = _below(InstrumentedStore(open_store(where), self._stats), root)
+        self.store: ObjectStore = _below(InstrumentedStore(open_existing(where), self._stats), root)
         self._console = Console(stderr=True)
 
     async def __aenter__(self) -> Self:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from a2a_gcs.objectstore.gcs import GCSStore
     from a2a_gcs.objectstore.instrument import InstrumentedStore, StoreStats
     from a2a_gcs.objectstore.local import LocalStore
-    from a2a_gcs.objectstore.location import open_store
+    from a2a_gcs.objectstore.location import open_existing, open_store
     from a2a_gcs.objectstore.memory import MemoryStore
     from a2a_gcs.objectstore.prefix import PrefixStore
     from a2a_gcs.objectstore.retry import RetryingStore
@@ -55,6 +55,7 @@ __all__ = [
     "RetryingStore",
     "Source",
     "StoreStats",
+    "open_existing",
     "open_store",
 ]
 
@@ -66,6 +67,7 @@ _LAZY = {
     "PrefixStore": "prefix",
     "RetryingStore": "retry",
     "StoreStats": "instrument",
+    "open_existing": "location",
     "open_store": "location",
 }
 

@@ -56,6 +56,20 @@ def open_store(
     raise ConfigError(f"a store is {ACCEPTED}, not {where!r}")
 
 
+def open_existing(where: str) -> ObjectStore:
+    """Opens a store for what only looks at it or takes from it, and so must not make the directory that it lacks.
+
+    Raises:
+        ConfigError: As `open_store`; it is one in memory, which is its host's alone, or a directory that is not there.
+    """
+    if where == "memory":
+        raise ConfigError("a store in memory is its host's alone; name another one with --store")
+    directory = where.removeprefix("file:")
+    if directory not in {"", where} and not Path(directory).expanduser().is_dir():
+        raise ConfigError(f"the store {where!r} is no directory yet: no host has kept anything there")
+    return open_store(where)
+
+
 def bucket_of(where: str) -> tuple[str, str]:
     """Bucket and prefix of a `gs://` store. Raises ConfigError for any other."""
     if match := _GS.fullmatch(where):

@@ -175,6 +175,18 @@ def test_a_store_in_memory_cannot_be_looked_into(run):
     assert run("contexts", "--store", "memory").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["contexts", "tasks", "show t", "workspace ls t", "doctor", "gc", "migrate --to-root users/alice"],
+)
+def test_a_directory_that_is_not_there_is_not_made(run, tmp_path, command):
+    """A slip of the pen is told, and is no empty store from then on."""
+    result = run(*command.split(), "--store", f"file:{tmp_path / 'slip'}")
+    assert result.exit_code == 2
+    assert "is no directory yet" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_damaged_task_is_told_by_its_key(run, place):
     """And the listing goes on without it."""
     place.fill()

@@ -124,10 +124,12 @@ def _show(results: "Sequence[Result]") -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    from a2a_gcs.cli.tables import lines  # noqa: PLC0415
+
     table = Table("check", "", "what was found, and how to fix it", box=None, pad_edge=False)
     for result in results:
         status = _status(result)
-        table.add_row(result.check.id, Text(status, _STYLES[status]), Text("\n".join(_lines(result))))
+        table.add_row(result.check.id, Text(status, _STYLES[status]), lines("\n".join(_lines(result))))
     Console().print(table)
     bad = [result for result in results if result.findings and not _is_repaired(result)]
     skipped = sum(result.not_checked is not None for result in results)

@@ -50,5 +50,8 @@ def _refused(error: dict[str, Any]) -> str:
 
 
 def _end(message: str, status: int) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
+    from a2a_gcs.workspaces.differences import shown  # noqa: PLC0415  # not needed for --help
+
+    text = "\n".join(shown(line) for line in message.split("\n"))  # it may quote what is stored, or what a host says
+    typer.echo(f"error: {text}", err=True)
     raise typer.Exit(status)

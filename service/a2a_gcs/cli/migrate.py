@@ -68,8 +68,12 @@ def migrate(
         asyncio.run(_migrate(store, old, new, dry_run, force, as_json))
     else:
         from a2a_gcs.cli.migrate_from import Wanted, migrate_from  # noqa: PLC0415
+        from a2a_gcs.layout import USERS  # noqa: PLC0415
 
-        wanted = Wanted(source or "", table, root_of_option("--root", root), owner, by_owner=by_owner)
+        below = root_of_option("--root", root)
+        if by_owner and USERS in below.split("/")[::2]:
+            raise ConfigError(f"--by-owner adds users/<owner> by itself; --root {root} names one owner already")
+        wanted = Wanted(source or "", table, below, owner, by_owner=by_owner)
         asyncio.run(migrate_from(wanted, store, dry_run=dry_run, force=force, as_json=as_json))
 
 

@@ -13,6 +13,7 @@ from a2a_gcs.migration.location import open_source
 from a2a_gcs.migration.migration import Migration
 from a2a_gcs.migration.report import Report
 from a2a_gcs.objectstore import open_store
+from a2a_gcs.workspaces.differences import shown
 
 _MOST_SHOWN = 50
 
@@ -96,6 +97,6 @@ def _told(report: Report, *, dry_run: bool) -> str:
 
 def _tell_problems(report: Report) -> None:
     for problem in report.problems[:_MOST_SHOWN]:
-        typer.echo(f"not moved: {problem.what}: {problem.why}", err=True)
+        typer.echo(shown(f"not moved: {problem.what}: {problem.why}"), err=True)
     if (more := len(report.problems) - _MOST_SHOWN) > 0:
         typer.echo(f"... and {more:,} more; --json has all of them", err=True)

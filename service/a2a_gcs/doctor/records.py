@@ -12,7 +12,7 @@ from a2a_gcs.doctor.checks import Check, Finding, Severity
 from a2a_gcs.doctor.ground import Ground, fault_of
 from a2a_gcs.doctor.patient import Patient
 from a2a_gcs.errors import CorruptRecord
-from a2a_gcs.layout import TaskRef, task_key, workspace_key
+from a2a_gcs.layout import TaskRef, pointer_key, task_key, workspace_key
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.objectstore.port import ObjectInfo
 from a2a_gcs.records import MIGRATING, SCHEMA, HeartbeatRecord, TaskMeta
@@ -106,16 +106,22 @@ async def _lost_pointer(ground: Ground, task_id: str) -> Finding | None:
 
 async def unpointed(patient: Patient) -> Sequence[Finding]:
     """Tasks that cannot be found by their id (I3)."""
-    return [
-        Finding(
-            f"{ground.key(task_key(ref))} has no pointer: the task cannot be found by its id",
-            "--fix writes the pointer",
-            partial(ground.point, ref),
-        )
-        async for ground in grounds(patient)
-        for ref in ground.root.tasks
-        if ref.task_id not in ground.root.pointers
-    ]
+    found: list[Finding] = []
+    async for ground in grounds(patient):
+        alone = [ref for ref in ground.root.tasks if ref.task_id not in ground.root.pointers]
+        found += [one for one in await each(alone, partial(_unpointed, ground)) if one]
+    return found
+
+
+async def _unpointed(ground: Ground, ref: TaskRef) -> Finding | None:
+    """Looks again, as a task may have been removed while all was listed."""
+    if await ground.info(task_key(ref)) is None or await ground.info(pointer_key(ref.task_id)) is not None:
+        return None
+    return Finding(
+        f"{ground.key(task_key(ref))} has no pointer: the task cannot be found by its id",
+        "--fix writes the pointer",
+        partial(ground.point, ref),
+    )
 
 
 async def unrecorded(patient: Patient) -> Sequence[Finding]:
@@ -128,7 +134,9 @@ async def unrecorded(patient: Patient) -> Sequence[Finding]:
 
 
 async def _unrecorded(ground: Ground, context_id: str) -> Finding | None:
-    if await ground.recorded(context_id):
+    """Looks again: the context may have got a record while all was listed, or been removed."""
+    tasks = [ref for ref in ground.root.tasks if ref.context_id == context_id]
+    if await ground.recorded(context_id) or not any([await ground.info(task_key(ref)) for ref in tasks]):
         return None
     return Finding(
         f"context {context_id} has tasks and no context.json: its next task would start with no files, "

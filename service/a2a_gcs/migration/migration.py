@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from a2a_gcs.errors import InvalidId
 from a2a_gcs.layout import root_of
 from a2a_gcs.migration.context_move import ContextMove
 from a2a_gcs.migration.outcome import ContextPlan, planned
@@ -54,6 +55,9 @@ class Migration:
                 continue
             if self.owner not in {None, found.owner}:
                 continue
+            if self.by_owner and (why := _no_owner(found.owner)):
+                self.report.problems.append(Problem(f"task {found.task_id}", why))
+                continue
             self.report.tasks += 1
             self.report.minted += found.minted
             groups[found.owner, found.context_id].append(found)
@@ -98,3 +102,12 @@ class Migration:
     def _root_of(self, owner: str) -> str:
         parts = (self.root, root_of(owner=owner) if self.by_owner and owner else "")
         return "/".join(part for part in parts if part)
+
+
+def _no_owner(name: str) -> str:
+    """Why nobody can be called by a name here; nothing if somebody can, or the source names nobody."""
+    try:
+        root_of(owner=name)
+    except InvalidId as e:
+        return f"its owner cannot have a root: {e}"
+    return ""

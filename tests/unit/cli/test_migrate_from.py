@@ -165,3 +165,28 @@ def test_a_database_may_have_another_table_and_several_owners(run, target, tmp_p
     assert "tasks/t2/contextId.txt" in keys(target)
     assert run(*words, "--by-owner").exit_code == 0
     assert {"users/alice/tasks/t1/contextId.txt", "users/bob/tasks/t2/contextId.txt"} < set(keys(target))
+    nested = run(*words, "--by-owner", "--root", "agents/w/users/alice")
+    assert (nested.exit_code, "names one owner already" in nested.stderr) == (2, True)
+
+
+def test_one_owner_who_cannot_have_a_root_stops_nobody_else(run, target, tmp_path):
+    """Reported, and the others' tasks are moved."""
+    path = tmp_path / "tasks.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE tasks (id VARCHAR, context_id VARCHAR, owner VARCHAR, status JSON)")
+        rows = [("t1", "c", "a" * 241, '{"state": "completed"}'), ("t2", "c", "bob", '{"state": "completed"}')]
+        connection.executemany("INSERT INTO tasks VALUES (?, ?, ?, ?)", rows)
+    connection.close()
+    result = run("migrate", "--from", f"sqlite:///{path}", "--by-owner", "--store", target)
+    assert result.exit_code == 1
+    assert "not moved: task t1: its owner cannot have a root" in result.stderr
+    assert {key.split("/tasks")[0] for key in keys(target) if "/tasks/" in key} == {"users/bob"}
+
+
+def test_what_a_source_calls_its_tasks_does_nothing_to_a_terminal(run, target, tmp_path):
+    """A name of the source is escaped where it is told."""
+    keep_file(tmp_path / "old", "\x1b]0;owned\x07\u202e", b"no archive")
+    result = run("migrate", "--from", f"file:{tmp_path / 'old'}", "--store", target)
+    assert result.exit_code == 1
+    assert result.stderr.rstrip("\n").isprintable()
+    assert "\\x1b]0;owned\\x07\\u202e" in result.stderr

@@ -163,6 +163,13 @@ def test_localhost_is_this_machine_by_any_name(run, agent_url):
     assert result.exit_code == 0
 
 
+def test_an_error_does_nothing_to_a_terminal(run):
+    """Whatever it quotes is escaped."""
+    told = run("send", "hello", "--url", "http://\x1b]0;owned\x07\u202e").stderr
+    assert told.rstrip("\n").isprintable()
+    assert "http://\\x1b]0;owned" in told
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "nonsense", "ftp://127.0.0.1", "http://[::1"])
 def test_a_url_that_is_none_is_a_usage_error(run, url):
     """Status 2, and the value that was given."""

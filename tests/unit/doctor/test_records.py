@@ -177,6 +177,21 @@ async def test_what_is_below_a_root_is_looked_at_too(bucket):
     assert (await bucket.store.head(f"users/alice/{pointer_key('waiting-1')}")).version
 
 
+@pytest.mark.parametrize("first", ["pointers", "contexts"])
+async def test_what_goes_while_all_is_listed_is_not_missing(bucket, first):
+    """`gc` may remove a context between two pages of the listing; nothing of it is written again."""
+    patient = Patient("memory", bucket.store, None, ONE_AGENT, Surroundings({}))
+    getattr((await patient.inventory()).roots[""], first).pop("done-1" if first == "pointers" else "done")
+    await bucket.living.index.drained()
+    gone = (task_key(DONE), workspace_key(DONE), pointer_key("done-1"), context_key("done"))
+    for key in gone:
+        await bucket.store.delete(key)
+    results = {result.check.id: result async for result in examine(patient, RECORDS, fix=True)}
+    assert not results["task-without-pointer"].findings
+    assert not results["context-without-record"].findings
+    assert not set(gone) & set(await bucket.keys())
+
+
 async def test_a_bucket_that_is_too_large_is_not_judged_by_half_of_it(bucket):
     """Nothing is found where only a part was listed: it would look as if the rest were missing."""
     patient = Patient("memory", bucket.store, None, ONE_AGENT, Surroundings({}))

@@ -50,11 +50,13 @@ def apply(
     """
     from a2a_gcs.cli.errors import FAILED, CommandFailed  # noqa: PLC0415
     from a2a_gcs.errors import ConfigError  # noqa: PLC0415
+    from a2a_gcs.host.logging import configure_logging  # noqa: PLC0415
     from a2a_gcs.objectstore import bucket_settings  # noqa: PLC0415
     from a2a_gcs.objectstore.gcs_control import BucketControl  # noqa: PLC0415 - imports a storage client
     from a2a_gcs.objectstore.location import bucket_of  # noqa: PLC0415
 
     name, prefix = bucket_of(store)
+    configure_logging("warning")
     try:
         want = bucket_settings.wanted(soft_delete_days=soft_delete_days, versioning=versioning)
     except ValueError as error:

@@ -26,7 +26,7 @@ def open_source(where: str, *, table: str = "tasks") -> Source:
     """
     if where.startswith("gs://"):
         return OldLayout(BucketFiles(open_store(where)), where)
-    if where.startswith("file:"):
+    if where.startswith("file:") and where != "file:":
         directory = Path(where.removeprefix("file:")).expanduser()
         if not directory.is_dir():
             raise ConfigError(f"--from: there is no directory {str(directory)!r}")

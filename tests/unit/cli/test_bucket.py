@@ -1,10 +1,12 @@
 """`bucket apply` against the emulator: what it shows, changes, and leaves to others."""
 
 import json
+import logging
 import re
 from pathlib import Path
 
 import pytest
+import structlog
 
 from a2a_gcs.objectstore import bucket_settings
 from a2a_gcs.objectstore.bucket_settings import differences, wanted
@@ -14,6 +16,17 @@ from fake_gcs.faults import Fault
 
 _BLOCKS = re.DOTALL | re.MULTILINE
 TERRAFORM = Path(__file__).parents[3] / "infra" / "terraform"
+
+
+@pytest.fixture(autouse=True)
+def restored():
+    """Puts the process's logging back, which the command sets up."""
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    yield
+    root.handlers, level = before
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -48,6 +61,14 @@ def test_a_dry_run_shows_the_difference_and_changes_nothing(run, name):
     assert "Delete *.events.json after 7 days" in result.stdout
     assert "managed by nobody" in result.stdout
     assert state(name) == before
+
+
+def test_logs_are_no_part_of_what_it_prints(run, monkeypatch):
+    """Nobody answers: that is told on stderr alone, and stdout is left to JSON."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    result = run("bucket", "apply", "--store", "gs://some-bucket", "--json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "cannot be reached" in result.stderr
 
 
 def test_it_applies_once(run, name):

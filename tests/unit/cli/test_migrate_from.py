@@ -130,6 +130,7 @@ def test_an_empty_source_is_told(run, target, tmp_path):
         ((), "--from, to bring in"),
         (("--from", "file:/x", "--to-root", "users/a"), "--from, to bring in"),
         (("--from", "file:/nowhere/at/all"), "no directory"),
+        (("--from", "file:"), "--from takes gs://"),
         (("--from", "s3://b"), "gs://bucket[/prefix], file:<dir>"),
         (("--from", "sqlite:////nowhere/at.all"), "no SQLite database"),
         (("--from", "{old}", "--root", "alice"), "users/<owner>"),

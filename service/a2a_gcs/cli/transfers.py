@@ -33,9 +33,11 @@ class Transfers:
 
     def __init__(self, where: str, root: str = "") -> None:
         """Raises ConfigError where there is nothing to read, as `open_existing`, and for what is no root."""
+        below = root_of_option("--root", root) if root else ""
         configure_logging("warning")
         self._stats = StoreStats()
-        self.store: ObjectStore = _below(InstrumentedStore(open_existing(where), self._stats), root)
+        counted = InstrumentedStore(open_existing(where), self._stats)
+        self.store: ObjectStore = PrefixStore(counted, below) if below else counted
         self._console = Console(stderr=True)
 
     async def __aenter__(self) -> Self:
@@ -87,11 +89,6 @@ class Transfers:
             file.close()
             raise
         return file
-
-
-def _below(store: ObjectStore, root: str) -> ObjectStore:
-    below = root_of_option("--root", root) if root else ""
-    return PrefixStore(store, below) if below else store
 
 
 def nothing() -> IO[bytes]:

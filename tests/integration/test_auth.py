@@ -34,7 +34,9 @@ MODES = {
 def routes_of(app):
     """Every path that is registered, with its methods and those that are always worth a try."""
     always = {"GET", "HEAD", "OPTIONS", "POST", "DELETE"}
-    return {(route.path, method) for route in app.routes for method in always | set(getattr(route, "methods", ()))}
+    return {
+        (route.path, method) for route in app.routes for method in always | set(getattr(route, "methods", None) or ())
+    }
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -55,6 +57,8 @@ async def test_every_route_but_the_public_ones_answers_401_with_a_challenge(mode
             assert response.status_code == 401, (method, path)
             assert response.headers["www-authenticate"].startswith("Bearer realm="), (method, path)
             names = tuple(sorted(response.headers))
+            if path.startswith("/console"):  # the same for browsers is a page to sign in with, where there is one
+                continue
             answers.add((response.headers["www-authenticate"], response.headers["content-length"], names))
     assert public == PUBLIC
     assert len(answers) == 1

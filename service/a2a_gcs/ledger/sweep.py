@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 
 import structlog
 
 from a2a_gcs.errors import A2AGcsError, Conflict, CorruptRecord, NotFound
+from a2a_gcs.jitter import jittered
 from a2a_gcs.layout import HOSTS_PREFIX, TaskRef, heartbeat_key
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
@@ -46,7 +46,7 @@ class Sweep:
     async def run(self) -> None:
         """Sweeps until cancelled; errors are logged, the next sweep tries again."""
         while True:
-            await asyncio.sleep(self._every * random.uniform(0.5, 1.5))
+            await asyncio.sleep(jittered(self._every))
             try:
                 await self.once()
             except A2AGcsError as e:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 from a2a_gcs import telemetry
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import Conflict, NotFound, StoreError, Throttled, Unavailable
+from a2a_gcs.jitter import fraction
 from a2a_gcs.objectstore.closing import closing
 from a2a_gcs.objectstore.instrument import retries_before
 from a2a_gcs.objectstore.port import (
@@ -89,7 +89,7 @@ class RetryingStore(ObjectStore):
         unavailable_wait: float = 0.1,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = boottime,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = fraction,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
         self._store = store

@@ -16,6 +16,7 @@ from a2a_gcs.records import START_FROM
 from a2a_gcs.task_records import TaskRecords
 from tests.support.faulty_store import FaultyStore
 from tests.support.hosts import COMPLETED, FAILED, INPUT_REQUIRED, Bucket
+from tests.support.places import Place
 from tests.support.turn_host import TurnHost, journals, said
 from tests.support.waiting import until
 
@@ -252,10 +253,11 @@ async def test_what_cannot_be_started_from_is_refused(start, bucket, named):
         store.fail("put_stream", error=PermissionDenied)
         unsaved = await host.send("fail 2")
         task_id = {"another context's": other.id, "never saved": unsaved.id}.get(named, named)
-        before = {info.key: info.version for info in (await bucket.store.list("")).objects}
+        place = Place("memory", opened=bucket.store)
+        before = await place.versions()
         with pytest.raises(InvalidParamsError):
             await starting_from(host, task_id)
-        assert {info.key: info.version for info in (await bucket.store.list("")).objects} == before
+        assert await place.versions() == before
         assert said(await host.send("3")) == "1;3;"
 
 

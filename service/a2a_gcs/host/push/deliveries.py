@@ -13,7 +13,6 @@ would be overtaken by the next notification from another.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +25,7 @@ from a2a_gcs.errors import A2AGcsError, NotFound
 from a2a_gcs.host.push.addresses import PushUrlRefused
 from a2a_gcs.host.push.payload import body_of, delivery_id, headers_of
 from a2a_gcs.host.push.sender import DeliveryFailed, Sender
+from a2a_gcs.jitter import jittered
 from a2a_gcs.layout import PUSH_PREFIX, TaskRef, decode_segment, parse_push_mark, pointer_key, task_key
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.ledger.settle import Settler
@@ -150,7 +150,7 @@ class Deliveries:
                 await self.look_for_marks()
             except A2AGcsError as e:
                 log.warning("push.marks_not_read", error=str(e))
-            await asyncio.sleep(self._every * random.uniform(0.5, 1.5))
+            await asyncio.sleep(jittered(self._every))
 
     async def look_for_marks(self) -> None:
         """One look at every marked task that has changed since this process last saw it told. Raises StoreError."""
@@ -301,7 +301,7 @@ class Deliveries:
                 taken = await pushing.configs.take(ref, config.id, self._host, free)
                 if taken is None or taken.deliverer == self._host:
                     return taken
-            await asyncio.sleep(_jittered(pause))
+            await asyncio.sleep(jittered(pause, 0.25))
             pause = min(pause * 2, _LONGEST_WAIT_FOR_HOST_SECONDS)
         return None
 
@@ -344,7 +344,7 @@ class _Patience:
     def pause(self) -> float:
         """Seconds until the next try."""
         pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
-        return _jittered(pause)
+        return jittered(pause, 0.25)
 
 
 def _where(key: _Where | _Receiver) -> _Where:
@@ -356,7 +356,3 @@ def _remember(known: dict[_Where, V], where: _Where, value: V) -> None:
     known[where] = value
     if len(known) > _REMEMBERED:
         known.pop(next(iter(known)))
-
-
-def _jittered(seconds: float) -> float:
-    return seconds * random.uniform(0.75, 1.25)

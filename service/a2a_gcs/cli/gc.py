@@ -181,7 +181,7 @@ async def _act(bucket: "ObjectStore", asked: _Asked, rules: "Rules", tally: "Tal
         await Collector(_place(bucket, root, table), rules, tally, dry_run=asked.dry_run, step=step).run()
     if not asked.root:
         remover = Remover(bucket, tally, dry_run=asked.dry_run, step=step)
-        tally.heartbeats += await collect_heartbeats(bucket, remover, rules.runs)
+        tally.heartbeats = await collect_heartbeats(bucket, remover, rules.runs)
     return []
 
 

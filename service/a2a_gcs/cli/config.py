@@ -66,8 +66,9 @@ def _text(value: Any) -> str:
 
 def _own(agent: dict[str, Any], of_host: dict[str, Any]) -> str:
     """What an `[[agents]]` table says for itself; the rest is as for the host, and has a line already."""
-    own = {name: value for name, value in agent.items() if name == "agent" or value != of_host.get(name, "")}
-    return " ".join(f"{name}={value}" for name, value in own.items() if name != "name")
+    others = {name: value for name, value in agent.items() if name not in {"name", "agent"}}
+    own = {name: value for name, value in others.items() if value != of_host.get(name, "")}
+    return " ".join(f"{name}={value}" for name, value in {"agent": agent["agent"], **own}.items())
 
 
 def _with_the_options_of_serve() -> Any:

@@ -65,7 +65,7 @@ def test_people_read_of_an_agent_what_is_its_own(run, tmp_path):
     lines = [" ".join(line.split()) for line in run("config", "show", "--config", str(file)).stdout.splitlines()]
     assert [line for line in lines if line.startswith("agents")] == [
         "agents.writer agent=demo file",
-        "agents.critic max_run_seconds=600.0 agent=demo path=/c file",
+        "agents.critic agent=demo max_run_seconds=600.0 path=/c file",
     ]
 
 

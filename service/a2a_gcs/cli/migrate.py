@@ -46,7 +46,7 @@ def migrate(
         str,
         typer.Option(metavar="ROOT", show_default="the bucket's prefix itself", help="With --to-root: where it is."),
     ] = "/",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count; change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count, also beside hosts; change nothing.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Go on though hosts run, which then must use other roots.")
     ] = False,
@@ -94,7 +94,7 @@ async def _migrate(store: str, old: str, new: str, dry_run: bool, force: bool, a
         raise ConfigError("a store in memory is its host's alone; name another one with --store")
     configure_logging("warning")
     async with open_store(store) as bucket:
-        if not force:
+        if not (force or dry_run):
             await expect_no_hosts(bucket)
         with bar() as (step, expect):
             relocation = Relocation(bucket, old, new, step)

@@ -40,7 +40,7 @@ async def migrate_from(wanted: Wanted, store: str, *, dry_run: bool, force: bool
     source = open_source(wanted.source, table=wanted.table)
     try:
         async with open_store(store) as bucket:
-            if not force:
+            if not (force or dry_run):
                 await expect_no_hosts(bucket)
             with bar() as (step, expect):
                 migration = Migration(source, bucket, wanted.root, wanted.owner, wanted.by_owner, step)

@@ -103,7 +103,7 @@ def test_what_cannot_be_moved_is_status_1_and_named(run, old, target, tmp_path):
 
 
 def test_it_refuses_while_a_host_runs(run, old, target):
-    """Status 1, the host is named, nothing is written; with --force it is."""
+    """Status 1, the host is named, nothing is written; with --force it is, and a dry run only reads."""
 
     async def live():
         async with open_store(target) as store:
@@ -114,6 +114,7 @@ def test_it_refuses_while_a_host_runs(run, old, target):
     assert result.exit_code == 1
     assert "busy-host" in result.stderr
     assert keys(target) == ["hosts/busy-host.json"]
+    assert run("migrate", "--from", old, "--store", target, "--dry-run").exit_code == 0
     assert run("migrate", "--from", old, "--store", target, "--force").exit_code == 0
 
 

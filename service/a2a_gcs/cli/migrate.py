@@ -46,7 +46,9 @@ def migrate(
         str,
         typer.Option(metavar="ROOT", show_default="the bucket's prefix itself", help="With --to-root: where it is."),
     ] = "/",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count, also beside hosts; change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and count, also beside hosts; change nothing.")
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Go on though hosts run, which then must use other roots.")
     ] = False,

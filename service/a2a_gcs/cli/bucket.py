@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from a2a_gcs.cli.errors import paragraphs
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,7 +20,6 @@ bucket = typer.Typer(name="bucket", help="The settings of the bucket itself.", n
 def _options() -> None: ...
 
 
-@bucket.command()
 def apply(
     *,
     store: Annotated[
@@ -92,6 +93,9 @@ def _expect_applied(state: "BucketState", want: "BucketSettings") -> None:
             f"the bucket took the change, and {', '.join(d.setting for d in left)} is still not as wanted; "
             "an organization policy may forbid it"
         )
+
+
+bucket.command(help=paragraphs(apply))(apply)
 
 
 def _show(name: str, owner: str, found: "Sequence[Difference]", *, as_json: bool, applied: bool) -> None:

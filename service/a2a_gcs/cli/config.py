@@ -54,8 +54,21 @@ def _print(settings: "Settings", sources: dict[str, Source], *, as_json: bool) -
         for name, value in values.items():
             tables.print_json({"name": name, "value": value, "source": sources[name]})
         return
-    rows = [(name, "-" if value is None else str(value), sources[name]) for name, value in values.items()]
+    agents = values.pop("agents")
+    rows = [(name, _text(value), sources[name]) for name, value in values.items()]
+    rows += [(f"agents.{agent['name']}", _own(agent, values), sources["agents"]) for agent in agents]
     tables.print_paged(tables.table(("setting", "value", "source"), rows))
+
+
+def _text(value: Any) -> str:
+    return "-" if value in {None, ""} else str(value)
+
+
+def _own(agent: dict[str, Any], of_host: dict[str, Any]) -> str:
+    """What an `[[agents]]` table says for itself; the rest is as for the host, and has a line already."""
+    others = {name: value for name, value in agent.items() if name not in {"name", "agent"}}
+    own = {name: value for name, value in others.items() if value != of_host.get(name, "")}
+    return " ".join(f"{name}={value}" for name, value in {"agent": agent["agent"], **own}.items())
 
 
 def _with_the_options_of_serve() -> Any:

@@ -10,7 +10,7 @@ import httpx
 from a2a.client import A2AClientError, AgentCardResolutionError, ClientConfig, ClientFactory
 from a2a.types.a2a_pb2 import TaskState
 from a2a.utils.constants import TransportProtocol
-from a2a.utils.errors import A2AError, TaskNotFoundError
+from a2a.utils.errors import A2AError, TaskNotCancelableError, TaskNotFoundError
 
 from a2a_gcs.cli.credentials import BearerFor
 from a2a_gcs.cli.errors import CommandFailed
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8080"
 CONNECT_SECONDS = 10.0
 _DENIED = (401, 403)
+_NOT_FOUND = 404
 
 
 @contextlib.asynccontextmanager
@@ -87,7 +88,10 @@ def _explained(error: A2AError, url: str) -> str:
 def _no_card(error: AgentCardResolutionError, url: str) -> str:
     if error.status_code in _DENIED:
         return _wants_credentials(url, error.status_code)
-    return f"{url} is no A2A host: {error.message}"
+    if error.status_code == _NOT_FOUND:
+        several = "where a host has several agents, --url names one: URL/AGENT"
+        return f"there is no agent card at {url} (HTTP 404); {several}"
+    return f"{url} is no A2A host: {error.message.splitlines()[0]}"
 
 
 def _wants_credentials(url: str, status: int) -> str:
@@ -98,6 +102,8 @@ def _refused(error: A2AError, url: str) -> str:
     data = error.data or {}
     if isinstance(error, TaskNotFoundError):
         return f"{error.message}: {url} does not know it"
+    if isinstance(error, TaskNotCancelableError):
+        return f"{error.message}: it has ended already"
     task = data.get("activeTaskId")
     if data.get("reason") != "CONTEXT_BUSY" or not task:
         return error.message

@@ -1,6 +1,9 @@
 """`a2a-gcs dev`: emulator, bucket and host on this machine, in one process tree."""
 
 import os
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -55,11 +58,21 @@ def dev(
 
 
 def _introduction(url: str, emulator_url: str, data: Path, bucket: str) -> str:
+    name = shlex.quote(_called())
     return f"""\
 agent     {url}  (card: {url}/.well-known/agent-card.json, API: {url}/docs)
 bucket    {emulator_url}/storage/v1/b/{bucket}/o, kept in {data}
-try       a2a-gcs send --url {url} --context demo 'hello'
+console   {url}/console
+try       {name} send --url {url} --context demo 'hello'
+look      STORAGE_EMULATOR_HOST={emulator_url} {name} tasks --store gs://{bucket}
 or        curl -s {url}/ -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d '{{"jsonrpc":"2.0","id":1,\
 "method":"SendMessage","params":{{"message":{{"messageId":"m1","contextId":"demo","role":"ROLE_USER",\
 "parts":[{{"text":"hello"}}]}}}}}}'
 stop      Ctrl-C"""
+
+
+def _called() -> str:
+    """The command as this shell finds it: from a clone it is not on the PATH."""
+    here = Path(sys.argv[0])
+    found = shutil.which("a2a-gcs")
+    return "a2a-gcs" if here.name != "a2a-gcs" or (found and Path(found).samefile(here)) else str(here)

@@ -1,5 +1,7 @@
 """How a command ends: one line `error: ...` on stderr, and a status that scripts can tell apart."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import typer
@@ -30,6 +32,11 @@ class Commands(TyperGroup):
             _end("interrupted", INTERRUPTED)
         except ValueError as error:
             _end(invalid_settings(error), USAGE)
+
+
+def paragraphs(command: Callable[..., None]) -> str:
+    """A command's docstring as its help, without the line ends that typer keeps from the second paragraph on."""
+    return "\n\n".join(" ".join(each.split()) for each in (inspect.getdoc(command) or "").split("\n\n"))
 
 
 def invalid_settings(error: ValueError) -> str:

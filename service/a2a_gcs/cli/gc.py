@@ -177,7 +177,7 @@ async def _act(bucket: "ObjectStore", asked: _Asked, rules: "Rules", tally: "Tal
         await Collector(_place(bucket, root, table), rules, tally, dry_run=asked.dry_run, step=step).run()
     if not asked.root:
         remover = Remover(bucket, tally, dry_run=asked.dry_run, step=step)
-        tally.heartbeats += await collect_heartbeats(bucket, remover, rules.runs)
+        tally.heartbeats = await collect_heartbeats(bucket, remover, rules.runs)
     return []
 
 
@@ -191,18 +191,21 @@ def _place(bucket: "ObjectStore", root: str, table: "ClaimTable") -> "Place":
 
 
 def _told(tally: "Tally", *, dry_run: bool) -> str:
+    from a2a_gcs.cli.moving import counted  # noqa: PLC0415
+
     if not tally.objects:
         return "nothing to remove" + (f"; {tally.changed:,} in use" if tally.changed else "")
     kinds = {
-        "contexts": tally.contexts,
-        "tasks": tally.tasks,
-        "orphans": tally.orphans,
-        "journal batches": tally.batches,
-        "parts": tally.parts,
-        "heartbeats": tally.heartbeats,
+        "context": tally.contexts,
+        "task": tally.tasks,
+        "orphan": tally.orphans,
+        "journal batch": tally.batches,
+        "part": tally.parts,
+        "heartbeat": tally.heartbeats,
     }
-    what = ", ".join(f"{count:,} {name}" for name, count in kinds.items() if count)
+    what = ", ".join(counted(count, noun) for noun, count in kinds.items() if count)
     changed = f"; {tally.changed:,} were written meanwhile and stay" if tally.changed else ""
     return (
-        f"{'would remove' if dry_run else 'removed'} {tally.objects:,} objects ({tally.bytes:,} bytes): {what}{changed}"
+        f"{'would remove' if dry_run else 'removed'} {counted(tally.objects, 'object')} "
+        f"({counted(tally.bytes, 'byte')}): {what}{changed}"
     )

@@ -9,7 +9,7 @@ from a2a_gcs.cli.cancel import cancel
 from a2a_gcs.cli.config import config
 from a2a_gcs.cli.dev import dev
 from a2a_gcs.cli.doctor import doctor
-from a2a_gcs.cli.errors import Commands
+from a2a_gcs.cli.errors import Commands, paragraphs
 from a2a_gcs.cli.gc import gc
 from a2a_gcs.cli.listings import contexts, show, tasks
 from a2a_gcs.cli.migrate import migrate
@@ -28,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (serve, dev, send, cancel, contexts, tasks, show, doctor, migrate, gc):
-    app.command()(command)
+    app.command(help=paragraphs(command))(command)
 app.add_typer(workspace)
 app.add_typer(config)
 app.add_typer(bucket)

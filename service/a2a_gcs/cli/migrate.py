@@ -48,7 +48,9 @@ def migrate(
         str,
         typer.Option(metavar="ROOT", show_default="the bucket's prefix itself", help="With --to-root: where it is."),
     ] = "/",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count; change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and count, also beside hosts; change nothing.")
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Go on though hosts run, which then must use other roots.")
     ] = False,
@@ -88,7 +90,7 @@ async def _migrate(store: str, old: str, new: str, dry_run: bool, force: bool, a
         raise ConfigError(f"--from-root and --to-root are both {_named(old)}: there is nothing to move")
     configure_logging("warning")
     async with open_existing(store) as bucket:
-        if not force:
+        if not (force or dry_run):
             await expect_no_hosts(bucket)
         with bar() as (step, expect):
             relocation = Relocation(bucket, old, new, step)

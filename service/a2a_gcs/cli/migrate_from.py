@@ -6,7 +6,7 @@ from typing import NamedTuple
 import typer
 
 from a2a_gcs.cli.errors import FAILED
-from a2a_gcs.cli.moving import bar, expect_no_hosts
+from a2a_gcs.cli.moving import bar, counted, expect_no_hosts
 from a2a_gcs.errors import ConfigError
 from a2a_gcs.host.logging import configure_logging
 from a2a_gcs.migration.location import open_source
@@ -41,7 +41,7 @@ async def migrate_from(wanted: Wanted, store: str, *, dry_run: bool, force: bool
     source = open_source(wanted.source, table=wanted.table)
     try:
         async with open_store(store) as bucket:
-            if not force:
+            if not (force or dry_run):
                 await expect_no_hosts(bucket)
             with bar() as (step, expect):
                 migration = Migration(source, bucket, wanted.root, wanted.owner, wanted.by_owner, step)
@@ -82,17 +82,15 @@ def _told(report: Report, *, dry_run: bool) -> str:
         return "there are no tasks to move"
     would = "would move" if dry_run else "moved"
     moved = (
-        f"{would} {report.moved:,} of {report.tasks:,} tasks in {report.contexts:,} contexts, "
-        f"with {report.workspaces:,} workspaces ({report.size:,} bytes)"
+        f"{would} {report.moved:,} of {counted(report.tasks, 'task')} in {counted(report.contexts, 'context')}, "
+        f"with {counted(report.workspaces, 'workspace')} ({counted(report.size, 'byte')})"
     )
-    parts = [moved]
-    if report.present:
-        parts.append(f"{report.present:,} tasks are there already")
-    if report.failed:
-        parts.append(f"{report.failed:,} of the tasks {'become' if dry_run else 'became'} failed, as nothing runs them")
-    if report.minted:
-        parts.append(f"{report.minted:,} tasks without a context get one of their own")
-    return "; ".join(parts)
+    rest = {
+        "there already": report.present,
+        "ended as failed, as nothing runs them": report.failed,
+        "given a context, as they had none": report.minted,
+    }
+    return "; ".join([moved, *(f"{count:,} {what}" for what, count in rest.items() if count)])
 
 
 def _tell_problems(report: Report) -> None:

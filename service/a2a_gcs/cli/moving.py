@@ -1,4 +1,4 @@
-"""What the commands that move data have in common: a bar, and no host that writes meanwhile."""
+"""What the commands that move or remove data have in common: a bar, counts, and no host that writes meanwhile."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -19,6 +19,13 @@ async def expect_no_hosts(bucket: "ObjectStore") -> None:
             f"hosts run over this bucket: {', '.join(hosts)}. Stop them and try again; one that was killed counts "
             "until its lease is over, in half a minute. --force moves all the same"
         )
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 task`, `2 tasks`, `1 journal batch`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 @contextlib.contextmanager

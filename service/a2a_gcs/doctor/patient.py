@@ -39,6 +39,7 @@ class Patient:
 
     async def state(self) -> BucketState:
         """The bucket's settings. Raises NotChecked where they cannot be read."""
+        await self.reached()
         try:
             return await self._once("state", lambda: asyncio.to_thread(self.bucket.state))
         except ControlError as e:

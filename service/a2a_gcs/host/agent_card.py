@@ -42,7 +42,9 @@ LINEAR_EXECUTION = "urn:a2a-gcs:extensions:linear-execution:v1"
 _EC_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
-def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str, *, push: bool = True) -> AgentCard:
+def build_card(
+    agent: AgentExecutor, settings: AgentSettings, origin: str, *, push: bool = True, name: str = ""
+) -> AgentCard:
     """A card for an agent.
 
     Args:
@@ -50,6 +52,7 @@ def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str, *, pu
         settings: How it was named.
         origin: Where clients reach it, such as `http://127.0.0.1:8080`.
         push: Notifications are sent.
+        name: What an agent is called that does not describe itself; empty for what it is.
     """
     own = getattr(agent, "card", None)
     own = own() if callable(own) else own
@@ -57,7 +60,7 @@ def build_card(agent: AgentExecutor, settings: AgentSettings, origin: str, *, pu
     if isinstance(own, AgentCard):
         card.CopyFrom(own)
     else:
-        card.MergeFrom(_described(settings))
+        card.MergeFrom(_described(settings, name))
     declare_capabilities(card, push=push)
     del card.supported_interfaces[:]
     card.supported_interfaces.extend(interfaces(origin))
@@ -211,11 +214,11 @@ def card_signer(key_file: Path, key_id: str | None) -> Callable[[AgentCard], Age
     return create_agent_card_signer(pem, ProtectedHeader(kid=name, alg=algorithm, jku=None, typ="JOSE"))
 
 
-def _described(settings: AgentSettings) -> AgentCard:
+def _described(settings: AgentSettings, name: str) -> AgentCard:
     spec, is_demo = settings.agent, settings.agent == "demo"
     skill = AgentSkill(id="agent", name=spec, description=f"What {spec} does.", tags=["agent"])
     return AgentCard(
-        name="a2a-gcs demo" if is_demo else spec,
+        name=name or ("a2a-gcs demo" if is_demo else spec),
         description=settings.description
         or ("Keeps a journal in its workspace, to show what persists." if is_demo else f"The agent {spec}."),
         version=version("a2a-gcs"),

@@ -218,7 +218,7 @@ def hosted_agents(settings: Settings, command: Callable[[AgentSettings], Command
         path = (each.path or f"/{name}") if name else ""
         executor = load_agent(each.agent, command(each))
         links = _links(settings, origin(settings) + path)
-        hosted.append(HostedAgent(name, path, executor, each, _card(executor, each, settings, path), links))
+        hosted.append(HostedAgent(name, path, executor, each, _card(executor, each, settings, path, name), links))
     return hosted
 
 
@@ -227,8 +227,8 @@ def _links(settings: Settings, base: str) -> FileLinks | None:
     return None if settings.grpc_only else FileLinks(base)
 
 
-def _card(executor: AgentExecutor, agent: AgentSettings, settings: Settings, path: str = "") -> AgentCard:
-    return build_card(executor, agent, origin(settings) + path, push=settings.push_notifications)
+def _card(executor: AgentExecutor, agent: AgentSettings, settings: Settings, path: str, name: str) -> AgentCard:
+    return build_card(executor, agent, origin(settings) + path, push=settings.push_notifications, name=name)
 
 
 def checked(handler: RootedHandler, agent: HostedAgent, settings: Settings) -> CheckedHandler:

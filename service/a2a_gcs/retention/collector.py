@@ -9,7 +9,7 @@ deleted only in the version that was listed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -88,7 +88,7 @@ class Collector:
             return False
         gone = await some_at_once(held.tasks.items(), lambda item: self._task(*item))
         self._tally.tasks += sum(gone)
-        self._tally.parts += await self._remover.all(held.parts)
+        await self._parts(held.parts)
         if held.record is not None and not await self._remover.one(_at(held.record, marked)):
             return False
         self._tally.contexts += 1
@@ -113,15 +113,27 @@ class Collector:
         if judgement.whole:
             return await self.remove_context(held, seen)
         for task_id in judgement.tasks:
-            self._tally.tasks += await self._task(task_id, held.tasks.pop(task_id))
+            gone = await self._task(task_id, held.tasks.pop(task_id))
+            self._tally.tasks += gone
         referenced = await self._referenced(held)
         await self._rest(judge(held, record, self._rules, referenced=referenced))
         return True
 
     async def _rest(self, judgement: Judgement) -> None:
-        self._tally.orphans += await self._remover.all(judgement.orphans)
-        self._tally.batches += await self._remover.all(judgement.batches)
-        self._tally.parts += await self._remover.all(judgement.parts)
+        await self._orphans(judgement.orphans)
+        batches = await self._remover.all(judgement.batches)
+        self._tally.batches += batches
+        await self._parts(judgement.parts)
+
+    # `tally.x += await ...` would read x before the wait, and lose what other contexts count meanwhile
+
+    async def _orphans(self, infos: Sequence[ObjectInfo]) -> None:
+        count = await self._remover.all(infos)
+        self._tally.orphans += count
+
+    async def _parts(self, infos: Sequence[ObjectInfo]) -> None:
+        count = await self._remover.all(infos)
+        self._tally.parts += count
 
     async def _task(self, task_id: str, task: TaskHoldings) -> bool:
         """Whether a task has gone; what is old of one without a record goes as well, and is none.
@@ -130,7 +142,7 @@ class Collector:
         """
         if task.record is None:
             old = [info for info in task.objects if info.age >= self._rules.runs]
-            self._tally.orphans += await self._remover.all(old)
+            await self._orphans(old)
             return False
         if not await self._remover.task(task):
             return False

@@ -55,6 +55,20 @@ def test_agents_come_from_the_file(run, tmp_path):
     assert (value[0]["name"], source) == ("writer", "file")
 
 
+def test_people_read_of_an_agent_what_is_its_own(run, tmp_path):
+    """A line each, without what is as for the host."""
+    file = tmp_path / "a.toml"
+    file.write_text(
+        'max_parts = 7\n[[agents]]\nname = "writer"\nagent = "demo"\n'
+        '[[agents]]\nname = "critic"\nagent = "demo"\npath = "/c"\nmax_run_seconds = 600\n'
+    )
+    lines = [" ".join(line.split()) for line in run("config", "show", "--config", str(file)).stdout.splitlines()]
+    assert [line for line in lines if line.startswith("agents")] == [
+        "agents.writer agent=demo file",
+        "agents.critic agent=demo max_run_seconds=600.0 path=/c file",
+    ]
+
+
 def test_it_takes_every_option_of_serve(run):
     """So a command line can be tried by writing `config show` for `serve`."""
     text = run("config", "show", "--help").stdout

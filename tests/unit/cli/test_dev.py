@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import urllib.error
@@ -70,6 +71,9 @@ def test_dev_serves_over_an_emulator_with_a_bucket_and_stops_both(dev, port, tmp
     status, out, err = running.end()
     assert (status, out) == (0, "")
     assert f"{emulator}/storage/v1/b/a2a-gcs-dev/o, kept in .a2a-gcs/data" in err
+    assert re.search(
+        rf"^look +STORAGE_EMULATOR_HOST={emulator} \S*a2a-gcs tasks --store gs://a2a-gcs-dev$", err, re.MULTILINE
+    )
     assert not answers(f"{emulator}/storage/v1/b")
     assert (tmp_path / ".a2a-gcs" / "data").is_dir()
 

@@ -87,7 +87,7 @@ def test_a_dry_run_says_what_would_go(gc, uri):
     status, told, _ = gc(*NOW, "--retain-tasks-days", "0", "--dry-run")
     assert status == 0
     assert told.startswith("would remove 3 objects (")
-    assert told.endswith(" bytes): 1 tasks")
+    assert told.endswith(" bytes): 1 task")
     assert keys(uri) == before
     assert gc(*NOW, "--retain-tasks-days", "0")[1] == told.replace("would remove", "removed")
     assert len(keys(uri)) == len(before) - 3
@@ -129,7 +129,7 @@ def test_an_owner_is_deleted_after_a_question(run, uri):
 
 def test_a_context_is_deleted(gc, uri):
     """One of the root that is named; another time it is not there."""
-    assert gc("--delete-context", "ctx", "--yes")[1].endswith("1 contexts, 2 tasks")
+    assert gc("--delete-context", "ctx", "--yes")[1].endswith("1 context, 2 tasks")
     assert [key for key in keys(uri) if not key.startswith("users/")] == []
     status, told, error = gc("--delete-context", "ctx", "--yes")
     assert (status, told) == (1, "nothing to remove")

@@ -105,7 +105,7 @@ def test_a_dry_run_counts_and_changes_nothing(run, uri):
 
 
 def test_it_refuses_while_a_host_runs(run, uri):
-    """Status 1, the host is named, nothing is moved; with --force it is."""
+    """Status 1, the host is named, nothing is moved; with --force it is, and a dry run only reads."""
 
     async def live(store):
         await Bucket(store).host("busy-host")
@@ -116,6 +116,7 @@ def test_it_refuses_while_a_host_runs(run, uri):
     assert result.exit_code == 1
     assert "busy-host" in result.stderr
     assert keys(uri) == before
+    assert run("migrate", "--store", uri, "--to-root", "users/alice", "--dry-run").exit_code == 0
     assert run("migrate", "--store", uri, "--to-root", "users/alice", "--force").exit_code == 0
     assert keys(uri)[0] == "hosts/busy-host.json"
 

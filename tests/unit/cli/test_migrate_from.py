@@ -51,15 +51,15 @@ def test_it_moves_and_tells_what_it_moved(run, old, target):
     result = run("migrate", "--from", old, "--store", target)
     assert result.exit_code == 0, result.stderr
     assert result.stdout == (
-        f"moved 3 of 3 tasks in 2 contexts, with 1 workspaces ({len(workspace(notes_txt='kept'))} bytes); "
-        "1 of the tasks became failed, as nothing runs them; 1 tasks without a context get one of their own\n"
+        f"moved 3 of 3 tasks in 2 contexts, with 1 workspace ({len(workspace(notes_txt='kept'))} bytes); "
+        "1 ended as failed, as nothing runs them; 1 given a context, as they had none\n"
     )
     before = keys(target)
     assert len(before) == 3 + 3 + 1 + 2
     again = run("migrate", "--from", old, "--store", target)
     assert (again.exit_code, again.stdout.split(";")[:2]) == (
         0,
-        ["moved 0 of 3 tasks in 2 contexts, with 0 workspaces (0 bytes)", " 3 tasks are there already"],
+        ["moved 0 of 3 tasks in 2 contexts, with 0 workspaces (0 bytes)", " 3 there already"],
     )
     assert keys(target) == before
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_moved_is_status_1_and_named(run, old, target, tmp_path):
 
 
 def test_it_refuses_while_a_host_runs(run, old, target):
-    """Status 1, the host is named, nothing is written; with --force it is."""
+    """Status 1, the host is named, nothing is written; with --force it is, and a dry run only reads."""
 
     async def live():
         async with open_store(target) as store:
@@ -114,6 +114,7 @@ def test_it_refuses_while_a_host_runs(run, old, target):
     assert result.exit_code == 1
     assert "busy-host" in result.stderr
     assert keys(target) == ["hosts/busy-host.json"]
+    assert run("migrate", "--from", old, "--store", target, "--dry-run").exit_code == 0
     assert run("migrate", "--from", old, "--store", target, "--force").exit_code == 0
 
 

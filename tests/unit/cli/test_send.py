@@ -119,8 +119,10 @@ def test_what_is_no_agent_is_said_to_be_none(run, serving):
         )
         with_token = run("send", "hi", "--url", url, A2A_GCS_TOKEN="secret")
         assert with_token.exit_code == 1
-        assert with_token.stderr.startswith(f"error: {url} is no A2A host: ")
-        assert "404" in with_token.stderr
+        assert with_token.stderr == (
+            f"error: there is no agent card at {url} (HTTP 404); "
+            "where a host has several agents, --url names one: URL/AGENT\n"
+        )
 
 
 @pytest.fixture
@@ -194,4 +196,4 @@ def test_ctrl_c_leaves_the_task_running_and_says_how_to_cancel(start, run, agent
     canceled = run("cancel", printed[1], "--url", agent_url)
     assert (canceled.exit_code, TASK.search(canceled.stdout)[3]) == (0, "canceled")
     again = run("cancel", printed[1], "--url", agent_url)
-    assert (again.exit_code, again.stderr) == (1, "error: Task cannot be canceled\n")
+    assert (again.exit_code, again.stderr) == (1, "error: Task cannot be canceled: it has ended already\n")

@@ -199,3 +199,12 @@ def test_the_commands_are_known_without_importing_what_they_run(start):
     assert status == 0
     assert all(name in out for name in ("serve", "dev", "send", "cancel", "workspace"))
     assert out.splitlines()[-1] == "heavy: []"
+
+
+@pytest.mark.parametrize("words", [["migrate"], ["gc"], ["doctor"], ["bucket", "apply"]])
+def test_help_is_folded_by_the_terminal_alone(run, words):
+    """Each paragraph is one line where there is room for it, however its docstring is written."""
+    text = run(*words, "--help", COLUMNS="2000", TERMINAL_WIDTH="2000").stdout.split("╭")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    assert len(lines) == 3  # usage, and two paragraphs
+    assert all(line.endswith(".") for line in lines[1:])

@@ -99,3 +99,14 @@ async def test_a_store_that_is_no_bucket_has_no_bucket_to_check():
     assert found(results) == set()
     assert results["bucket"].not_checked == "file:here is no bucket"
     assert results["conditional-writes"].good
+
+
+async def test_a_bucket_that_is_not_there_is_found_once(emulator):
+    """One check says how to create it; those that need it give the reason alone."""
+    results = await examined_bucket("not-there")
+    assert found(results) == {"bucket"}
+    assert "gcloud storage buckets create gs://not-there" in results["bucket"].findings[0].fix
+    reasons = {name: result.not_checked for name, result in results.items() if result.not_checked}
+    assert {reasons[name] for name in ("soft-delete", "lifecycle", "may-read", "workspace-pin")} == {
+        "there is no such bucket"
+    }

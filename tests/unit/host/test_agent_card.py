@@ -42,6 +42,14 @@ def pem(key):
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
+async def test_several_agents_are_called_as_their_tables_say(http_of):
+    """One that does not describe itself has the name of its table, and alone that of what it is."""
+    agents = [{"name": "writer", "agent": "demo"}, {"name": "critic", "agent": "demo"}]
+    http = await http_of(agents=agents)
+    assert [(await http.get(f"/{name}{PATH}")).json()["name"] for name in ("writer", "critic")] == ["writer", "critic"]
+    assert (await (await http_of()).get(PATH)).json()["name"] == "a2a-gcs demo"
+
+
 async def test_a_card_that_has_not_changed_is_not_sent_again(http_of):
     """Its ETag answers 304; Cache-Control names the age that is set, Last-Modified since when the card is served."""
     http = await http_of(card_max_age_seconds=7)

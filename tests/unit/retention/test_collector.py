@@ -127,6 +127,17 @@ async def test_a_dry_run_counts_what_a_run_removes_and_changes_nothing(bucket, h
     assert await bucket.keys() == []
 
 
+async def test_contexts_that_are_collected_at_once_are_all_counted(bucket, host):
+    """What one counts while another waits for the bucket is not lost."""
+    for n in range(5):
+        await run(bucket, host, FAILED, f"ctx-{n}")
+        await run(bucket, host, COMPLETED, f"ctx-{n}")
+        await bucket.store.put(pointer_key(f"lost-{n}"), b"", IF_ABSENT, metadata={"context": f"ctx-{n}"})
+    bucket.clock.now += 8 * DAY
+    tally = await collect(bucket)
+    assert (tally.contexts, tally.tasks, tally.orphans) == (0, 5, 5)
+
+
 async def test_what_crashes_left_goes(bucket, host, tmp_path):
     """A pointer whose claim was lost, an archive and batches without a task, batches of a task that ended."""
     ref, lost = await run(bucket, host), TaskRef("ctx", "lost")

@@ -132,7 +132,10 @@ class Files(AgentExecutor):
         for number, part in enumerate(p for p in context.message.parts if p.raw):
             await updater.add_artifact([part], artifact_id=f"echo-{number}", last_chunk=True)
         if "ask" in context.message.metadata:
-            await updater.requires_input(_said(updater, "more?"))
+            question = _said(updater, "more?")
+            if context.message.metadata["ask"] == "with files":
+                question.parts.extend(part for part in context.message.parts if part.raw)
+            await updater.requires_input(question)
         else:
             await _complete(updater, "done")
 

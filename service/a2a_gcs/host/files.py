@@ -103,13 +103,13 @@ async def _answer(stack: Stack, request: Request) -> Response:
     status = 200 if part is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers)
-    chunks = _cut(file.chunks(), wanted)
+    chunks = _cut(file.chunks(), wanted, size)
     first = await anext(chunks, b"")  # so that a bucket that does not answer is a 503, not a broken answer
     return StreamingResponse(_again(first, chunks), status_code=status, headers=headers)
 
 
-async def _cut(chunks: AsyncIterator[bytes], wanted: range) -> AsyncGenerator[bytes, None]:
-    """The wanted bytes of a content. Reading stops with the last of them, unless the checksum comes next."""
+async def _cut(chunks: AsyncIterator[bytes], wanted: range, size: int) -> AsyncGenerator[bytes, None]:
+    """The wanted bytes of a content. Reading stops with the last of them, unless only the checksum is left."""
     position = 0
     async with closing(chunks):
         async for chunk in chunks:
@@ -117,7 +117,7 @@ async def _cut(chunks: AsyncIterator[bytes], wanted: range) -> AsyncGenerator[by
             position += len(chunk)
             if chunk[begin:end]:
                 yield chunk[begin:end]
-            if wanted.start and position >= wanted.stop:
+            if wanted.stop <= position < size:
                 return
 
 

@@ -288,3 +288,39 @@ def spoil(slot, become, unprivileged):
         slot.touch()
     elif become == "a link":
         slot.symlink_to(outside)
+
+
+@pytest.fixture
+def of_another_user(unprivileged):
+    """Makes a directory that only root may remove, as a container does that works in a workspace."""
+    try:
+        os.seteuid(0)
+    except PermissionError:
+        pytest.skip("making files of another user takes root")
+    os.seteuid(65534)
+
+    def make(path):
+        os.seteuid(0)
+        try:
+            (path / "theirs").mkdir(mode=0o755)
+            (path / "theirs" / "file").touch()
+        finally:
+            os.seteuid(65534)
+
+    yield make
+    os.seteuid(65534)
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["after its turn", "in its turn"])
+def test_what_another_user_has_made_keeps_no_host_from_starting(unprivileged, of_another_user, left):
+    """It cannot be removed, so it stays; the host ends and others start all the same, and contexts have directories."""
+    work = unprivileged / "work"
+    for context in ("c", "c", "d"):
+        dirs = WorkDirs(work)
+        turn = dirs.occupy("", context, "t")
+        assert list(turn.path.iterdir()) == []
+        of_another_user(turn.path)
+        if left and turn.place is not None:
+            dirs.vacate(turn.place)
+        dirs.close()
+    assert len(list(work.rglob("theirs"))) > 0

@@ -7,7 +7,7 @@ content is not there. Whatever an agent made is a download, never a page of this
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 import structlog
@@ -89,7 +89,7 @@ async def _answer(stack: Stack, request: Request) -> Response:
     file = await _File.find(stack, request.path_params["task"], request.path_params["name"])
     tag, size = f'"{file.name}"', file.info.size
     headers = {**_ALWAYS, "ETag": tag}
-    if tag in _tags(request.headers.get("if-none-match")):
+    if {tag, "*"} & _tags(request.headers.get("if-none-match")):
         return Response(status_code=304, headers=headers)
     current = request.headers.get("if-range", tag) == tag
     try:
@@ -137,8 +137,8 @@ def safe_type(content_type: str) -> str:
     return "application/octet-stream"
 
 
-def _tags(header: str | None) -> Iterable[str]:
-    return [tag.strip().removeprefix("W/") for tag in (header or "").split(",")]
+def _tags(header: str | None) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in (header or "").split(",")}
 
 
 def _problem(status: int, message: str) -> Response:

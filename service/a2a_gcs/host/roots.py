@@ -34,9 +34,11 @@ from a2a.types.a2a_pb2 import (
 )
 
 from a2a_gcs.errors import ConfigError, InvalidId
+from a2a_gcs.host.empty_parts import filled
 from a2a_gcs.host.errors import to_a2a_error
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.host.stack import Ground, HostedAgent, Shared, Stack
+from a2a_gcs.host.versions import is_03
 from a2a_gcs.layout import callers_of, root_of
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore
@@ -144,8 +146,9 @@ class RootedHandler(SdkRequestHandler):
         self._agent_card = agent.card  # the SDK's adapters look for it here
 
     def _shown(self, event: E, context: ServerCallContext) -> E:
-        """An answer as clients get it: what is beside the task has an address."""
-        return event if self._agent.links is None else self._agent.links.shown(event, context.tenant)
+        """An answer as clients get it: what is beside the task has an address, and 0.3 can tell every part."""
+        shown = event if self._agent.links is None else self._agent.links.shown(event, context.tenant)
+        return filled(shown) if is_03(context) else shown
 
     def _of(self, context: ServerCallContext) -> RequestHandler:
         try:

@@ -9,6 +9,7 @@ from a2a.compat.v0_3.conversions import to_compat_task
 from a2a.types.a2a_pb2 import StreamResponse, Task, TaskStatusUpdateEvent
 from google.protobuf.json_format import MessageToDict
 
+from a2a_gcs.host.empty_parts import filled
 from a2a_gcs.records import PushConfigRecord
 from a2a_gcs.tasks.notices import Notice
 
@@ -45,6 +46,6 @@ def body_of(config: PushConfigRecord, update: TaskStatusUpdateEvent) -> bytes:
     Neither holds artifacts or history, which may be large: the receiver gets the task.
     """
     if config.protocol == "0.3":
-        task = to_compat_task(Task(id=update.task_id, context_id=update.context_id, status=update.status))
+        task = to_compat_task(Task(id=update.task_id, context_id=update.context_id, status=filled(update).status))
         return task.model_dump_json(by_alias=True, exclude_none=True).encode()
     return json.dumps(MessageToDict(StreamResponse(status_update=update))).encode()

@@ -141,6 +141,13 @@ def parse_root(text: str) -> str:
     return root
 
 
+def callers_of(root: str) -> tuple[str, str, str]:
+    """Agent, tenant and owner of a root that `root_of` made; each empty where it has none."""
+    parts = root.split("/")
+    named = {kind: decode_segment(name) or "" for kind, name in zip(parts[::2], parts[1::2], strict=False)}
+    return named.get(AGENTS, ""), named.get(TENANTS, ""), named.get(USERS, "")
+
+
 def root_above(key: str) -> str:
     """The root that a key of the bucket is below; empty for the bucket's prefix itself."""
     parts = key.split("/")

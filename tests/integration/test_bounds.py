@@ -112,6 +112,8 @@ async def test_33_mib_of_parts_are_413(gcs_host, connect, fresh):
     ("message", "names"),
     [
         ({"parts": [{"text": "x"}] * 4}, "message.parts"),
+        ({"parts": [{"text": "x"}, {}]}, "message.parts[1]"),
+        ({"parts": [{"video": "a content of another release"}]}, "message.parts[0]"),
         ({"messageId": "x" * 241}, "messageId"),
         ({"contextId": "x" * 241}, "contextId"),
         ({"taskId": "x" * 241}, "taskId"),

@@ -14,6 +14,8 @@ from a2a_gcs.objectstore.memory import MemoryStore
 from tests.support.a2a_http import A2AClient
 from tests.support.faulty_store import FaultyStore
 from tests.support.host_thread import serve_in_thread
+from tests.support.waiting import until
+from tests.support.webhook import Webhook
 
 FILES = "tests.support.agents:Files"
 BIG = bytes(range(256)) * 2048
@@ -123,10 +125,34 @@ async def test_ranges(http, wanted, status, content, told):
     assert response.headers.get("content-range") == told
 
 
+class Counting(MemoryStore):
+    """Counts the bytes that have been read of contents."""
+
+    read = 0
+
+    async def stream(self, key, *, version=None):
+        async for chunk in super().stream(key, version=version):
+            self.read += len(chunk)
+            yield chunk
+
+
+async def test_a_short_range_does_not_read_it_all(tmp_path):
+    """The first bytes of a long content cost no more of the bucket than those in its middle."""
+    store, content = Counting(), bytes(8 * 1024**2)
+    with serve_in_thread(store, agent=FILES, work_dir=tmp_path) as host:
+        async with httpx.AsyncClient(base_url=host.url, timeout=30, trust_env=False) as http:
+            url = await echoed(http, content)
+            for wanted in ("bytes=0-0", "bytes=9-9"):
+                store.read = 0
+                assert (await http.get(url, headers={"Range": wanted})).content == b"\0"
+                assert store.read < len(content)
+
+
 async def test_conditions(http):
     """If-None-Match is 304; a range of another content (If-Range) is the whole of this one; HEAD has no body."""
     url = await echoed(http)
     assert (await http.get(url, headers={"If-None-Match": f'"other", W/"{NAME}"'})).status_code == 304
+    assert (await http.get(url, headers={"If-None-Match": "*"})).status_code == 304
     assert (await http.get(url, headers={"Range": "bytes=0-1", "If-Range": '"other"'})).status_code == 200
     assert (await http.get(url, headers={"Range": "bytes=0-1", "If-Range": f'"{NAME}"'})).status_code == 206
     head = await http.head(url)
@@ -202,6 +228,36 @@ async def test_agents_with_paths_of_their_own(tmp_path):
             path = urlsplit(url).path
             assert (await http.get(path)).content == BIG
             assert (await http.get(path.replace("/a/", "/b/"))).status_code == 404
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+async def test_a_notification_has_the_same_url(tmp_path, version):
+    """What lies beside the task has an absolute URL there too, of its agent and with the caller's tenant."""
+    agents = [{"name": "other", "agent": FILES}, {"name": "a", "agent": FILES}]
+    settings = {"push_allowed_hosts": "127.0.0.1", "auth": "tokens", "tokens": TOKENS}
+    with (
+        contextlib.closing(Webhook()) as webhook,
+        serve_in_thread(MemoryStore(), agents=agents, work_dir=tmp_path, **settings) as host,
+    ):
+        async with httpx.AsyncClient(base_url=host.url, headers=ALICE, trust_env=False) as http:
+            if version == "1.0":
+                config = {"taskPushNotificationConfig": {"url": webhook.url}}
+                params = {"message": message_10(BIG, metadata={"ask": "with files"}), "tenant": "acme"}
+                body = {"method": "SendMessage", "params": params | {"configuration": config}}
+            else:
+                raw = base64.b64encode(BIG).decode()
+                parts = [{"kind": "text", "text": "?"}, {"kind": "file", "file": {"bytes": raw, "mimeType": "x/y"}}]
+                message = {"kind": "message", "messageId": "m", "role": "user", "parts": parts}
+                message["metadata"] = {"ask": "with files"}
+                config = {"blocking": True, "pushNotificationConfig": {"url": webhook.url}}
+                body = {"method": "message/send", "params": {"message": message, "configuration": config}}
+            answer = await http.post("/a/", json={"jsonrpc": "2.0", "id": 1, **body}, headers={"A2A-Version": version})
+            assert "result" in answer.json(), answer.text
+            await until(lambda: webhook.received)
+            part = webhook.received[0].told["status"]["message"]["parts"][-1]
+            url = part["url"] if version == "1.0" else part["file"]["uri"]
+            assert url.startswith(f"{host.url}/a/files/")
+            assert (await http.get(url)).content == BIG
 
 
 async def test_over_the_emulator(hosts, make_place, fresh):

@@ -192,6 +192,18 @@ async def test_a_private_url_is_refused_on_every_binding(client):
     assert await push.urls(client, task.id) == []
 
 
+@pytest.mark.parametrize("client", ALL, indirect=True)
+async def test_parts_without_content_can_be_told(client, webhook):
+    """0.3 has no form for them: its clients and receivers get an empty text, over every binding and in streams."""
+    answer = await push.send(client, "empty", push.config_of(client, webhook.url))
+    task = await client.get((answer.get("task") or answer)["id"])
+    assert (task.state, task.artifacts, task.text) == ("input-required", {"half": "full"}, "more?")
+    await states_of(webhook, "input-required")
+    events = [event async for event in client.stream("empty")]
+    assert [event.text for event in events if event.kind == "artifact"] == ["full"]
+    assert events[-1].text == "more?"
+
+
 @pytest.mark.parametrize(
     "bad", [{"token": "a\r\nX-Evil: 1"}, {"token": "é"}, {"credentials": "x" * 5000}, {"config_id": "x" * 300}]
 )

@@ -357,6 +357,31 @@ async def test_the_sdk_alone_answers_it_with_500(sdk):
     assert (await sdk.get("/v1/tasks/x", params={"historyLength": "many"})).status_code == 500
 
 
+# ---------------------------------------------------------------------- filters
+
+STATES = ("completed", "TASK_STATE_DONE", "task_state_completed")
+
+
+@pytest.mark.parametrize("status", STATES)
+@pytest.mark.parametrize("binding", [JSONRPC_10, REST_10])
+async def test_a_filter_by_a_state_that_is_none_lists_nothing(memory_host, connect, fresh, binding, status):
+    """-32602, as all tasks would be taken for those of the state; a state's name and number are taken."""
+    client = connect(memory_host, binding)
+    await client.send("hello", context=fresh)
+    with pytest.raises(Refused) as refused:
+        await client.list(status=status)
+    assert (refused.value.code, status in str(refused.value)) == (-32602, True)
+    for known, found in (("TASK_STATE_COMPLETED", 1), ("3", 1), ("TASK_STATE_FAILED", 0)):
+        assert len((await client.list(status=known, contextId=fresh))["tasks"]) == found
+
+
+async def test_the_sdk_alone_lists_everything_by_such_a_filter(sdk):
+    """Else `_known_state` can go."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"status": "completed"}}
+    assert "result" in (await sdk.post("/", json=body, headers=V10)).json()
+    assert (await sdk.get("/tasks", params={"status": "completed"}, headers=V10)).status_code == 200
+
+
 # ---------------------------------------------------------------------- tenants
 
 

@@ -11,6 +11,7 @@
     ask_on <state> <file>  asks, ending in that state as far as anybody may think, then works until the file exists
     message <text>         answers with a plain Message
     gather <id> <text>     sends an artifact of this id, then asks for more
+    empty                  sends parts without any content, in an artifact and in a question
     spoil <path> <text>    writes a file, then fails
 
 `Files` is for large content, and sends back the files that it gets.
@@ -109,6 +110,13 @@ class Scripted(DemoAgent):
         await updater.add_artifact([Part(text=text)], artifact_id=artifact, name=artifact, last_chunk=True)
         await updater.update_status(TaskState.TASK_STATE_INPUT_REQUIRED, _said(updater, "more?"))
 
+    async def _empty(self, _rest, updater, _context, _queue):
+        await updater.start_work()
+        await updater.add_artifact([Part(), Part(text="full")], artifact_id="half", last_chunk=True)
+        question = _said(updater, "more?")
+        question.parts.add()
+        await updater.requires_input(question)
+
     async def _spoil(self, rest, updater, context, _queue):
         path, _, text = rest.partition(" ")
         (workspace(context) / path).write_text(text)
@@ -132,7 +140,10 @@ class Files(AgentExecutor):
         for number, part in enumerate(p for p in context.message.parts if p.raw):
             await updater.add_artifact([part], artifact_id=f"echo-{number}", last_chunk=True)
         if "ask" in context.message.metadata:
-            await updater.requires_input(_said(updater, "more?"))
+            question = _said(updater, "more?")
+            if context.message.metadata["ask"] == "with files":
+                question.parts.extend(part for part in context.message.parts if part.raw)
+            await updater.requires_input(question)
         else:
             await _complete(updater, "done")
 

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from a2a_gcs.host.checked import Check
+from a2a_gcs.host.empty_parts import is_empty
 
 MAX_ID_BYTES = 240
 """As layout.MAX_SEGMENT_BYTES, for those ids that do not become part of a key."""
@@ -114,7 +115,9 @@ def _within(params: SendMessageRequest, max_parts: int) -> None:
     _sensible_history(params.configuration)
     for struct in (params.metadata, message.metadata, *(part.metadata for part in message.parts)):
         _real_numbers(struct)
-    for part in message.parts:
+    for number, part in enumerate(message.parts):
+        if is_empty(part):
+            raise InvalidParamsError(f"message.parts[{number}]: has no content; a part is a text, raw, url or data")
         if part.HasField("data"):
             _real_numbers(part.data)
 

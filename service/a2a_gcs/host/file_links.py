@@ -6,13 +6,13 @@ gets the address of this host.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TypeVar
 from urllib.parse import quote
 
 from a2a.server.events.event_queue import Event
-from a2a.types.a2a_pb2 import Message, Part, Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent
+from a2a.types.a2a_pb2 import Task
 
+from a2a_gcs.host.empty_parts import parts_of
 from a2a_gcs.layout import encode_segment, parse_file_reference
 
 E = TypeVar("E", bound=Event)
@@ -30,12 +30,12 @@ class FileLinks:
 
     def shown(self, event: E, tenant: str) -> E:
         """What a client gets: a copy with addresses, or the very event if it refers to nothing."""
-        if not any(parse_file_reference(part.url) for part in _parts(event)):
+        if not any(parse_file_reference(part.url) for part in parts_of(event)):
             return event
         copy = type(event)()
         copy.CopyFrom(event)  # type: ignore[arg-type]
         task_id = copy.id if isinstance(copy, Task) else copy.task_id
-        for part in _parts(copy):
+        for part in parts_of(copy):
             if (name := parse_file_reference(part.url)) is not None:
                 part.url = self.address(task_id, name, tenant)
         return copy
@@ -44,26 +44,3 @@ class FileLinks:
         """The URL of one content, for callers that name this tenant."""
         path = f"{self._base}/files/{quote(encode_segment(task_id))}/{name}"
         return f"{path}?tenant={quote(tenant, safe='')}" if tenant else path
-
-
-def _parts(event: Event) -> Iterator[Part]:
-    match event:
-        case Message():
-            yield from event.parts
-        case TaskArtifactUpdateEvent():
-            yield from event.artifact.parts
-        case TaskStatusUpdateEvent():
-            yield from _said(event.status)
-        case Task():
-            yield from _said(event.status)
-            yield from _all(message.parts for message in event.history)
-            yield from _all(artifact.parts for artifact in event.artifacts)
-
-
-def _said(status: TaskStatus) -> Iterable[Part]:
-    return status.message.parts if status.HasField("message") else ()
-
-
-def _all(lists: Iterable[Iterable[Part]]) -> Iterator[Part]:
-    for parts in lists:
-        yield from parts

@@ -7,7 +7,7 @@ content is not there. Whatever an agent made is a download, never a page of this
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 import structlog
@@ -89,7 +89,7 @@ async def _answer(stack: Stack, request: Request) -> Response:
     file = await _File.find(stack, request.path_params["task"], request.path_params["name"])
     tag, size = f'"{file.name}"', file.info.size
     headers = {**_ALWAYS, "ETag": tag}
-    if tag in _tags(request.headers.get("if-none-match")):
+    if {tag, "*"} & _tags(request.headers.get("if-none-match")):
         return Response(status_code=304, headers=headers)
     current = request.headers.get("if-range", tag) == tag
     try:
@@ -103,13 +103,13 @@ async def _answer(stack: Stack, request: Request) -> Response:
     status = 200 if part is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers)
-    chunks = _cut(file.chunks(), wanted)
+    chunks = _cut(file.chunks(), wanted, size)
     first = await anext(chunks, b"")  # so that a bucket that does not answer is a 503, not a broken answer
     return StreamingResponse(_again(first, chunks), status_code=status, headers=headers)
 
 
-async def _cut(chunks: AsyncIterator[bytes], wanted: range) -> AsyncGenerator[bytes, None]:
-    """The wanted bytes of a content. Reading stops with the last of them, unless the checksum comes next."""
+async def _cut(chunks: AsyncIterator[bytes], wanted: range, size: int) -> AsyncGenerator[bytes, None]:
+    """The wanted bytes of a content. Reading stops with the last of them, unless only the checksum is left."""
     position = 0
     async with closing(chunks):
         async for chunk in chunks:
@@ -117,7 +117,7 @@ async def _cut(chunks: AsyncIterator[bytes], wanted: range) -> AsyncGenerator[by
             position += len(chunk)
             if chunk[begin:end]:
                 yield chunk[begin:end]
-            if wanted.start and position >= wanted.stop:
+            if wanted.stop <= position < size:
                 return
 
 
@@ -137,8 +137,8 @@ def safe_type(content_type: str) -> str:
     return "application/octet-stream"
 
 
-def _tags(header: str | None) -> Iterable[str]:
-    return [tag.strip().removeprefix("W/") for tag in (header or "").split(",")]
+def _tags(header: str | None) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in (header or "").split(",")}
 
 
 def _problem(status: int, message: str) -> Response:

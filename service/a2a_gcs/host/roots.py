@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 from a2a.server.context import ServerCallContext
@@ -33,10 +34,12 @@ from a2a.types.a2a_pb2 import (
 )
 
 from a2a_gcs.errors import ConfigError, InvalidId
+from a2a_gcs.host.empty_parts import filled
 from a2a_gcs.host.errors import to_a2a_error
 from a2a_gcs.host.request_handler import RequestHandler
 from a2a_gcs.host.stack import Ground, HostedAgent, Shared, Stack
-from a2a_gcs.layout import root_of
+from a2a_gcs.host.versions import is_03
+from a2a_gcs.layout import callers_of, root_of
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore import ObjectStore
 from a2a_gcs.root_shapes import Hosting, Survey
@@ -120,6 +123,20 @@ async def refuse_other_roots(bucket: ObjectStore, *, several_agents: bool, authe
     )
 
 
+def links_below(agents: Iterable[HostedAgent], root: str) -> Callable[[E], E]:
+    """What makes of an event below a root the one that a client gets, where no call tells for whom.
+
+    Args:
+        agents: Those of this host.
+        root: As `root_of` makes it; of an agent that is not hosted here, events stay as they are.
+    """
+    name, tenant, _ = callers_of(root)
+    for agent in agents:
+        if agent.name == name and agent.links is not None:
+            return partial(agent.links.shown, tenant=tenant)
+    return lambda event: event
+
+
 class RootedHandler(SdkRequestHandler):
     """One agent's requests, each handed to the stack of its root."""
 
@@ -129,8 +146,9 @@ class RootedHandler(SdkRequestHandler):
         self._agent_card = agent.card  # the SDK's adapters look for it here
 
     def _shown(self, event: E, context: ServerCallContext) -> E:
-        """An answer as clients get it: what is beside the task has an address."""
-        return event if self._agent.links is None else self._agent.links.shown(event, context.tenant)
+        """An answer as clients get it: what is beside the task has an address, and 0.3 can tell every part."""
+        shown = event if self._agent.links is None else self._agent.links.shown(event, context.tenant)
+        return filled(shown) if is_03(context) else shown
 
     def _of(self, context: ServerCallContext) -> RequestHandler:
         try:

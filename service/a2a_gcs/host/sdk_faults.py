@@ -12,6 +12,7 @@ without its work-around goes from here. gRPC's are in `a2a_gcs.host.grpc.service
 - `_delete_push_config_03`: 0.3 REST has no DELETE route for push configurations.
 - `required_extensions`: they are not enforced.
 - `push_configs`: a message that brings a push configuration is let pass where there is no push.
+- `_known_state`: a listing's `status` that is no state is passed over, and everything listed (JSON-RPC, REST).
 - `strict_json`: bodies that are no UTF-8, nested too deeply, or hold NaN or lone surrogates are -32603 or 500.
 - `_blamed`: so is what cannot be converted to a request.
 - `_below_tenants`: the mount at `/{tenant}` swallows the routes of others.
@@ -32,10 +33,11 @@ from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.compat.v0_3.request_handler import RequestHandler03
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.server.routes import create_rest_routes
 from a2a.server.routes.common import DefaultServerCallContextBuilder, ServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
-from a2a.types.a2a_pb2 import AgentCard, SendMessageRequest
+from a2a.types.a2a_pb2 import AgentCard, SendMessageRequest, TaskState
 from a2a.utils.constants import PROTOCOL_VERSION_0_3
 from a2a.utils.error_handlers import build_rest_error_payload, rest_error_handler
 from a2a.utils.errors import (
@@ -63,6 +65,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 _INTERNAL = -32603
 _PARSE_ERROR = -32700
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_STATES = frozenset(TaskState.DESCRIPTOR.values_by_name)
+_NUMBER = re.compile(r"\s*-?\d+\s*")
 _UNINTELLIGIBLE = "the request cannot be understood"
 
 # ---------------------------------------------------------------------- routes
@@ -81,6 +85,11 @@ def jsonrpc_routes(
             body = strict_json(await request.body())
         except InvalidJson as e:
             return JSONResponse(_rpc_error(None, _PARSE_ERROR, str(e)))
+        if isinstance(body, dict) and body.get("method") == "ListTasks" and isinstance(body.get("params"), dict):
+            try:
+                _known_state(body["params"].get("status"))
+            except InvalidParamsError as e:
+                return JSONResponse(build_error_response(body.get("id"), e))
         response = await dispatcher.handle_requests(_Parsed(request, body))
         if isinstance(response, EventSourceResponse):
             response = await _started(with_ids(response, _noted(request)))
@@ -110,6 +119,8 @@ def rest_routes(
 def _mended(route: Route) -> Route:
     @rest_error_handler
     async def answered(request: Request) -> Response:
+        if route.path == "/tasks":
+            _known_state(request.query_params.get("status"))
         response: Response = await route.endpoint(request)
         if isinstance(response, EventSourceResponse):
             return await _started(with_ids(response, _noted(request)))
@@ -134,6 +145,12 @@ def _take_field_names(request: Request) -> None:
     query: bytes = request.scope["query_string"]
     if b"historyLength=" not in query:
         request.scope["query_string"] = re.sub(rb"(^|&)history_length=", rb"\1historyLength=", query)
+
+
+def _known_state(status: object) -> None:
+    """Refuses the name of a state that there is none of: 0.3's names, for example. Raises InvalidParamsError."""
+    if isinstance(status, str) and status and status not in _STATES and not _NUMBER.fullmatch(status):
+        raise InvalidParamsError(f"status: {status[:80]!r} is no task state; they are named as TASK_STATE_COMPLETED is")
 
 
 class _Tenant(Convertor[str]):

@@ -32,7 +32,7 @@ from a2a_gcs.host.loop_lag import measure_loop_lag
 from a2a_gcs.host.push.deliveries import Deliveries, Pushing
 from a2a_gcs.host.push.sender import Sender
 from a2a_gcs.host.readiness import Readiness
-from a2a_gcs.host.roots import RootedHandler, Roots, refuse_other_roots
+from a2a_gcs.host.roots import RootedHandler, Roots, links_below, refuse_other_roots
 from a2a_gcs.host.sdk_faults import push_configs, required_extensions
 from a2a_gcs.host.settings import AgentSettings, Settings, listed
 from a2a_gcs.host.stack import HostedAgent, Shared, below
@@ -122,7 +122,7 @@ class Services:
         sender = Sender(listed(settings.push_allowed_hosts), timeout=settings.push_timeout_seconds)
         return Deliveries(
             bucket,
-            lambda root: Pushing(bucket, below(bucket, root), root),
+            lambda root: Pushing(bucket, below(bucket, root), root, links_below(self.agents, root)),
             lambda root: self.roots.settler_of(root),  # noqa: PLW0108 - roots come after this
             Liveness(bucket, self.table),
             sender,

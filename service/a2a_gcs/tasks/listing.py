@@ -75,12 +75,14 @@ class Selection:
         wanted: The filters.
         size: Entries of the page.
         after: The cursor.
+        since: Earliest timestamp that matches, in Unix milliseconds; None for any.
         total: How many match, before paging.
     """
 
     wanted: ListTasksRequest
     size: int
     after: Order | None
+    since: int | None = None
     total: int = 0
     _best: list[Entry] = field(default_factory=list)
     _worst: Order | None = None
@@ -98,9 +100,7 @@ class Selection:
     def matches(self, state: str, status_time: int) -> bool:
         if self.wanted.status and state != TaskState.Name(self.wanted.status):
             return False
-        if self.wanted.HasField("status_timestamp_after"):  # inclusive, as the SDK's own stores have it
-            return status_time >= self.wanted.status_timestamp_after.ToMilliseconds()
-        return True
+        return self.since is None or status_time >= self.since  # inclusive, as the SDK's own stores have it
 
     def page(self) -> tuple[list[Entry], bool]:
         """The page, and whether there is more after it."""
@@ -128,7 +128,7 @@ async def list_tasks(
     """
     if params.status not in TaskState.values():
         raise InvalidParamsError(message=f"there is no task state {params.status}")
-    selection = Selection(params, params.page_size or DEFAULT_PAGE, _decode_cursor(params.page_token))
+    selection = Selection(params, params.page_size or DEFAULT_PAGE, _decode_cursor(params.page_token), _since(params))
     listing = _Listing(store, records, settle, selection)
     if params.context_id:
         await listing.go_through_context(params.context_id)
@@ -274,6 +274,15 @@ class _Listing:
         if failures:
             raise failures[0]
         return cast("list[T]", results)
+
+
+def _since(params: ListTasksRequest) -> int | None:
+    if not params.HasField("status_timestamp_after"):
+        return None
+    try:
+        return int(params.status_timestamp_after.ToMilliseconds())
+    except ValueError as e:  # gRPC brings any numbers
+        raise InvalidParamsError(message=f"statusTimestampAfter is no point in time: {e}") from e
 
 
 def _encode_cursor(last: Entry) -> str:

@@ -10,6 +10,7 @@ so the place of a dead host is free once its agents are gone too.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -18,8 +19,12 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from a2a_gcs.workspaces.beneath import names_of, widen
 from a2a_gcs.workspaces.removal import remove
+
+log = structlog.get_logger(__name__)
 
 _PLACES = b"places"
 _NAME = re.compile(rb"[0-9a-f]{20}\Z")
@@ -27,6 +32,7 @@ _WORKSPACE = b"workspace"
 _LOCK = b"lock"
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_FILE = {errno.EISDIR, errno.ELOOP, errno.ENXIO}  # an agent has made something else of its lock
 _TRIES = 10  # at a place that others are leaving
 
 
@@ -98,7 +104,7 @@ class Places:
             self._free(place.name, place.lock)
 
     def clear(self) -> None:
-        """Removes what the dead have left. Raises OSError."""
+        """Removes what the dead have left, but what cannot be removed. Raises OSError."""
         for name in names_of(self._fd):
             lock = self._lock(name) if _NAME.match(name) else None
             if lock is not None:
@@ -116,43 +122,102 @@ class Places:
         os.close(self._fd)
 
     def _lock(self, name: bytes) -> int | None:
-        path = name + b"/" + _LOCK
         for _ in range(_TRIES):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, 0o700, dir_fd=self._fd)
-            try:
-                fd = os.open(path, _OPEN, 0o600, dir_fd=self._fd)
-            except FileNotFoundError:  # whoever left has removed the place in between
+            slot = self._make_slot(name)
+            if slot is None:  # whoever left has removed the place in between
                 continue
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(fd), os.stat(path, dir_fd=self._fd)):
-                    return fd
+                return _locked(slot)
             except BlockingIOError:
-                os.close(fd)
                 return None
-            except FileNotFoundError:  # the lock of a place that is gone
-                pass
-            os.close(fd)
+            except FileNotFoundError:
+                continue
+            finally:
+                os.close(slot)
+        return None
+
+    def _make_slot(self, name: bytes) -> int | None:
+        """The directory of a place, also where an agent has put something else in its stead."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=self._fd)
+        if (slot := self._open_slot(name)) is None:
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(name, dir_fd=self._fd)
+        return slot
+
+    def _open_slot(self, name: bytes) -> int | None:
+        """The directory of a place as it is, opened to its owner; None where there is none, or something else."""
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                if mode & stat.S_IRWXU != stat.S_IRWXU:
+                    widen(name, self._fd, 0o700)
+                return os.open(name, _DIRECTORY, dir_fd=self._fd)
         return None
 
     def _move(self, place: Place, into: int, name: bytes) -> None:
-        source = place.name + b"/" + _WORKSPACE
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISDIR(os.stat(source, dir_fd=self._fd, follow_symlinks=False).st_mode):
-                widen(source, self._fd, 0o700)  # moving it rewrites its entry for the parent
-            os.rename(source, name, src_dir_fd=self._fd, dst_dir_fd=into)
-
-    def _empty(self, name: bytes, lock: int) -> None:
-        slot = os.open(name, _DIRECTORY, dir_fd=self._fd)
+        slot = self._open_slot(place.name)
+        if slot is None:
+            return
         try:
-            remove(_WORKSPACE, slot)
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISDIR(os.stat(_WORKSPACE, dir_fd=slot, follow_symlinks=False).st_mode):
+                    widen(_WORKSPACE, slot, 0o700)  # moving it rewrites its entry for the parent
+                os.rename(_WORKSPACE, name, src_dir_fd=slot, dst_dir_fd=into)
         finally:
             os.close(slot)
+
+    def _empty(self, name: bytes, lock: int) -> None:
+        try:
+            slot = self._open_slot(name)
+            if slot is not None:
+                try:
+                    remove(_WORKSPACE, slot)
+                finally:
+                    os.close(slot)
+        except OSError as error:  # such as what another user has made there; the next turn finds it in its way
+            log.warning("workspace.place_not_emptied", error=str(error))
+        finally:
             self._free(name, lock)
 
     def _free(self, name: bytes, lock: int) -> None:
-        os.unlink(name + b"/" + _LOCK, dir_fd=self._fd)
-        with contextlib.suppress(OSError):  # the next one is there already
-            os.rmdir(name, dir_fd=self._fd)
-        os.close(lock)
+        try:
+            slot = self._open_slot(name)
+            if slot is not None:
+                try:
+                    if _is_at(lock, slot):  # else an agent has removed it, and it may be somebody else's by now
+                        os.unlink(_LOCK, dir_fd=slot)
+                finally:
+                    os.close(slot)
+                with contextlib.suppress(OSError):  # the next one is there already
+                    os.rmdir(name, dir_fd=self._fd)
+        finally:
+            os.close(lock)
+
+
+def _locked(slot: int) -> int:
+    """The lock of a place. Raises BlockingIOError if somebody has it, and FileNotFoundError if it is gone meanwhile."""
+    try:
+        fd = os.open(_LOCK, _OPEN, 0o600, dir_fd=slot)
+    except PermissionError:
+        widen(_LOCK, slot, 0o600)
+        fd = os.open(_LOCK, _OPEN, 0o600, dir_fd=slot)
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        remove(_LOCK, slot)
+        fd = os.open(_LOCK, _OPEN, 0o600, dir_fd=slot)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_at(fd, slot):  # the lock of a place that is gone
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _is_at(lock: int, slot: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(lock), os.stat(_LOCK, dir_fd=slot, follow_symlinks=False))
+    return False

@@ -134,14 +134,13 @@ class WorkDirs:
         removed.result()
 
     def close(self) -> None:
-        """Removes everything and lets go of the lock; may be called twice. Blocks."""
+        """Removes everything that can be, and lets go of the lock; may be called twice. Blocks."""
         if self._lock is None:
             return
         with self._gate():
             self._places.close()
             os.close(self._run_fd)
-            remove(self._name, self._root)
-            os.unlink(self._name + b".lock", dir_fd=self._root)
+            self._remove_run(self._name)
             os.close(self._lock)
         os.close(self._root)
         self._lock = None
@@ -163,8 +162,15 @@ class WorkDirs:
         for name in sorted(dead - {self._name}):
             with self._held(name) as mine:
                 if mine:
-                    remove(name, self._root)
-                    os.unlink(name + b".lock", dir_fd=self._root)
+                    self._remove_run(name)
+
+    def _remove_run(self, name: bytes) -> None:
+        """Removes a run's part; one with what another user has made, say a container, stays, and so does its lock."""
+        try:
+            remove(name, self._root)
+            os.unlink(name + b".lock", dir_fd=self._root)
+        except OSError as error:
+            log.warning("workspace.run_not_removed", run=os.fsdecode(name), error=str(error))
 
     @contextlib.contextmanager
     def _held(self, name: bytes) -> Iterator[bool]:

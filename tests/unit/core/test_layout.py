@@ -10,6 +10,7 @@ from a2a_gcs.errors import InvalidId
 from a2a_gcs.layout import (
     MAX_SEGMENT_BYTES,
     TaskRef,
+    callers_of,
     context_key,
     context_prefix,
     decode_segment,
@@ -184,6 +185,7 @@ def test_a_root_is_read_back_from_its_text_and_from_keys(agent, tenant, owner, w
     assert parse_root(root) == parse_root(f"/{root}/") == root
     for key in (pointer_key(owner), context_key(tenant), workspace_key(TaskRef(agent, owner))):
         assert root_above(f"{root}/{key}" if root else key) == root
+    assert callers_of(root) == tuple(names[kind] if kind in which else "" for kind in ("agent", "tenant", "owner"))
 
 
 @pytest.mark.parametrize(

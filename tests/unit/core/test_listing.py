@@ -357,9 +357,18 @@ def test_any_token_is_one_or_refused(token):
     assert found is None or json.dumps(found)
 
 
-@pytest.mark.parametrize("params", [{"status": 99}, {"context_id": "a\nb"}], ids=str)
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"status": 99},
+        {"context_id": "a\nb"},
+        {"status_timestamp_after": Timestamp(seconds=10**15)},
+        {"status_timestamp_after": Timestamp(nanos=-1)},
+    ],
+    ids=str,
+)
 async def test_impossible_filters(bucket, params):
-    """A state or a context that cannot be is the caller's mistake."""
+    """A state, a context or a time that cannot be is the caller's mistake."""
     a = await bucket.host("a")
     with pytest.raises(InvalidParamsError):
         await listed(a, **params)

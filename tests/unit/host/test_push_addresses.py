@@ -15,6 +15,7 @@ NOT_PUBLIC = [
     *("255.255.255.255", "::", "::1", "fe80::1", "fec0::1", "fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1"),
     *("::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:0.0.0.0", "::7f00:1", "64:ff9b::a9fe:a9fe"),
     *("2002:7f00:1::", "2002:a9fe:a9fe::1", "64:ff9b:1::5db8:d70e", "2001:0:5db8:d70e::1"),
+    *("168.63.129.16", "::ffff:168.63.129.16"),
 ]
 
 
@@ -46,6 +47,7 @@ def test_an_ipv4_address_is_the_same_in_every_disguise(address):
         ("https:///path", "https"),
         ("hooks", "https"),
         ("https://hooks.example:99999/", "cannot be read"),
+        ("https://hooks.example:0/", "port 0"),
         ("https://[::1/", "cannot be read"),
         ("https://hooks.example/a b", "https"),
         ("https://hooks.example/\n", "https"),

@@ -475,3 +475,40 @@ async def test_a_task_without_configurations_keeps_nothing(host_of, bucket):
     assert not any("push" in key for key in keys)
     assert not host.deliveries._workers
     assert (await host.record(claim.ref.task_id)).task.status.state == COMPLETED
+
+
+async def _owes_three(host_of, damage, body):
+    """A dead host that owes three states, one of the kept ones overwritten."""
+    mute = await host_of("mute", delivers=False)
+    claim = await mute.start()
+    ref = await register(mute, claim.ref)
+    numbers = []
+    for state in (INPUT_REQUIRED, AUTH_REQUIRED):
+        await mute.park(claim, state)
+        numbers.append(claim.record.meta.notice)
+        claim = await mute.answer(ref.task_id)
+    await mute.end(claim)
+    await mute.bucket.put(owed_key(ref, numbers[damage]), body, OVERWRITE)
+    await mute.die()
+    return ref
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"), [(0, ["AUTH_REQUIRED", "COMPLETED"]), (1, ["INPUT_REQUIRED", "COMPLETED"])]
+)
+async def test_a_kept_state_that_cannot_be_read_holds_up_no_later_one(host_of, receiver, bucket, damage, told):
+    """It is left out; what was told before is not told again, and the end is."""
+    ref = await _owes_three(host_of, damage, b"{")
+    await (await host_of("found")).deliveries.look_for_marks()
+    await finished(bucket, ref)
+    assert receiver.states == told
+
+
+async def test_a_kept_state_of_a_later_release_waits_for_it(host_of, receiver, bucket):
+    """It can be read there, so it is neither left out nor overtaken."""
+    await _owes_three(host_of, 0, b'{"schema": 99}')
+    found = await host_of("found")
+    await found.deliveries.look_for_marks()
+    await until(lambda: not found.deliveries._workers)
+    assert receiver.states == []
+    assert any("/owed/" in key for key in await bucket.keys())

@@ -141,3 +141,14 @@ async def test_proxies_of_the_environment_are_not_used(make_sender, webhook, mon
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
     await make_sender("127.0.0.1").post(webhook.url, ID, BODY)
     assert len(webhook.received) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["https://[2606:2800:21f::1]x/", "https://\U0001f600.example/", "https://\u24d7ooks.example/"]
+)
+@pytest.mark.parametrize("allowed", [(), ("*",)])
+async def test_what_could_never_be_sent_is_refused_at_once(make_sender, url, allowed):
+    """What the resolver makes something of, and the HTTP client does not: its receiver would never hear anything."""
+    sender = make_sender(*allowed, resolve=Resolver([PUBLIC]))
+    with pytest.raises(PushUrlRefused, match="cannot be read"):
+        await sender.check(url)

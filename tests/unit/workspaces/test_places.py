@@ -3,6 +3,7 @@
 import fcntl
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -222,3 +223,104 @@ dirs.close()
     ]
     assert all(int(process.communicate()[0]) > 0 for process in started)
     assert [process.returncode for process in started] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "become",
+    [
+        "closed",
+        "read-only",
+        "closed lock",
+        "unlocked",
+        "locked by a directory",
+        "locked by a link",
+        "gone",
+        "a file",
+        "a link",
+    ],
+)
+def test_whatever_an_agent_made_of_its_place_it_can_be_left(unprivileged, become):
+    """What is around its directory, too: later turns have one, no lock stays open, and hosts can start there."""
+    work = unprivileged / "work"
+    dirs = WorkDirs(work)
+    for number in range(2):
+        turn = dirs.occupy("", "c", f"t{number}")
+        assert list(turn.path.iterdir()) == []
+        (turn.path / "file").touch()
+        if turn.place is not None:
+            spoil(turn.path.parent, become, unprivileged)
+            dirs.vacate(turn.place)
+            with pytest.raises(OSError, match="Bad file"):
+                os.fstat(turn.place.lock)
+    last = dirs.occupy("", "c", "t3")
+    spoil(last.path.parent, become, unprivileged)
+    dirs.close()
+    assert [path.name for path in work.iterdir() if path.name.startswith("run-")] == []
+    again = WorkDirs(work)
+    assert list(again.occupy("", "c", "t4").path.iterdir()) == []
+    again.close()
+    assert (unprivileged / "outside" / "kept").exists()
+
+
+def spoil(slot, become, unprivileged):
+    """Does to a place what its agent may do."""
+    outside = unprivileged / "outside"
+    outside.mkdir(exist_ok=True)
+    (outside / "kept").touch()
+    match become:
+        case "closed":
+            slot.chmod(0)
+        case "read-only":
+            slot.chmod(0o500)
+        case "unlocked":
+            (slot / "lock").unlink()
+        case "closed lock":
+            (slot / "lock").chmod(0)
+        case "locked by a link":
+            (slot / "lock").unlink()
+            (slot / "lock").symlink_to(outside / "kept")
+        case "locked by a directory":
+            (slot / "lock").unlink()
+            (slot / "lock").mkdir()
+        case _:
+            shutil.rmtree(slot)
+    if become == "a file":
+        slot.touch()
+    elif become == "a link":
+        slot.symlink_to(outside)
+
+
+@pytest.fixture
+def of_another_user(unprivileged):
+    """Makes a directory that only root may remove, as a container does that works in a workspace."""
+    try:
+        os.seteuid(0)
+    except PermissionError:
+        pytest.skip("making files of another user takes root")
+    os.seteuid(65534)
+
+    def make(path):
+        os.seteuid(0)
+        try:
+            (path / "theirs").mkdir(mode=0o755)
+            (path / "theirs" / "file").touch()
+        finally:
+            os.seteuid(65534)
+
+    yield make
+    os.seteuid(65534)
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["after its turn", "in its turn"])
+def test_what_another_user_has_made_keeps_no_host_from_starting(unprivileged, of_another_user, left):
+    """It cannot be removed, so it stays; the host ends and others start all the same, and contexts have directories."""
+    work = unprivileged / "work"
+    for context in ("c", "c", "d"):
+        dirs = WorkDirs(work)
+        turn = dirs.occupy("", context, "t")
+        assert list(turn.path.iterdir()) == []
+        of_another_user(turn.path)
+        if left and turn.place is not None:
+            dirs.vacate(turn.place)
+        dirs.close()
+    assert len(list(work.rglob("theirs"))) > 0

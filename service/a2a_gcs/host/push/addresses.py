@@ -21,6 +21,8 @@ _LOCAL_V6 = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b:1::/48", "2001::
 """IPv4-compatible, local NAT64 and Teredo: what is behind them is not ours to tell."""
 _SPECIAL_V4 = ipaddress.IPv4Network("192.0.0.0/24")
 """For protocols (RFC 6890), and a cloud's metadata server; some releases of Python hold parts of it for global."""
+_PLATFORM_V4 = ipaddress.IPv4Address("168.63.129.16")
+"""Public by its number, and on every virtual machine of Azure the host's own platform, with its credentials."""
 _INSIDE = frozenset({"localhost", "metadata", "metadata.google.internal"})
 _INSIDE_SUFFIXES = (".localhost", ".internal", ".local")
 _PORTS = {"https": 443, "http": 80}
@@ -67,6 +69,8 @@ def parse_target(url: str, allowed_hosts: Sequence[str]) -> Target:
         raise PushUrlRefused(f"the push URL cannot be read: {e}") from e
     if parts.scheme not in _PORTS or not host or any(not c.isprintable() or c == " " for c in url):
         raise PushUrlRefused("the push URL has to be an absolute https:// URL")
+    if parts.port == 0:
+        raise PushUrlRefused("the push URL names port 0, which nobody listens on")
     if parts.username is not None or parts.password is not None:
         raise PushUrlRefused("the push URL holds credentials; give them as authentication instead")
     allowed = _is_allowed(host, port, allowed_hosts)
@@ -104,7 +108,7 @@ def is_public(address: Address) -> bool:
             return is_public(hidden)
         if address.is_site_local or any(address in network for network in _LOCAL_V6):
             return False
-    elif address in _SPECIAL_V4:
+    elif address in _SPECIAL_V4 or address == _PLATFORM_V4:
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 

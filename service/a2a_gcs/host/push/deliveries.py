@@ -17,16 +17,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
-from a2a.types.a2a_pb2 import TaskState
+from a2a.types.a2a_pb2 import TaskState, TaskStatusUpdateEvent
 
 from a2a_gcs import telemetry
 from a2a_gcs.clock import boottime
-from a2a_gcs.errors import A2AGcsError, NotFound
+from a2a_gcs.errors import A2AGcsError, CorruptRecord, NotFound
 from a2a_gcs.host.push.addresses import PushUrlRefused
-from a2a_gcs.host.push.payload import body_of, delivery_id, headers_of
+from a2a_gcs.host.push.payload import body_of, delivery_id, headers_of, update_of
 from a2a_gcs.host.push.sender import DeliveryFailed, Sender
 from a2a_gcs.jitter import jittered
-from a2a_gcs.layout import PUSH_PREFIX, TaskRef, decode_segment, parse_push_mark, pointer_key, task_key
+from a2a_gcs.layout import PUSH_PREFIX, TaskRef, decode_segment, parse_owed, parse_push_mark, pointer_key, task_key
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.ledger.settle import Settler
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
@@ -54,6 +54,9 @@ _ANY_CLAIM = 2**62
 """A number that no heartbeat has given out: what is asked is whether the host itself is dead."""
 
 
+Shown = Callable[[TaskStatusUpdateEvent], TaskStatusUpdateEvent]
+
+
 class Pushing:
     """What delivering for the tasks of one root takes.
 
@@ -61,6 +64,7 @@ class Pushing:
         bucket: The bucket at its prefix.
         store: The root.
         root: Its name, as in `a2a_gcs.layout`.
+        shown: Makes of an event as it is stored what receivers get: what is beside the task has an address.
 
     Attributes:
         records: task.json records of the root, which announce nothing: reading them here starts nothing.
@@ -68,8 +72,9 @@ class Pushing:
         configs: Whom to tell.
     """
 
-    def __init__(self, bucket: ObjectStore, store: ObjectStore, root: str) -> None:
+    def __init__(self, bucket: ObjectStore, store: ObjectStore, root: str, shown: Shown = lambda event: event) -> None:
         self.store = store
+        self.shown = shown
         self.records = TaskRecords(store)
         self.notices = Notices(store, self.records)
         self.configs = PushConfigs(store, self.records, bucket, root=root)
@@ -263,13 +268,17 @@ class Deliveries:
         config = await self._take(pushing, receiver, owed)
         patience = _Patience(self._retry_for)
         while config is not None and config.deliverer == self._host:
-            notice = await self._after(pushing, ref, config.delivered)
+            try:
+                notice = await self._after(pushing, ref, config.delivered)
+            except CorruptRecord as e:
+                config = await pushing.configs.mark(ref, config.id, _passed_over(e), release=False)
+                continue
             if notice is None:
                 await pushing.configs.mark(ref, config.id, config.delivered, release=True)
                 return
-            if await self._try(config, notice) or patience.over(notice.number):
-                following = None if notice.last else await self._after(pushing, ref, notice.number)
-                config = await pushing.configs.mark(ref, config.id, notice.number, release=following is None)
+            if await self._try(pushing, config, notice) or patience.over(notice.number):
+                over = notice.last or not await self._more(pushing, ref, notice.number)
+                config = await pushing.configs.mark(ref, config.id, notice.number, release=over)
                 continue
             notice = None
             await asyncio.sleep(patience.pause())
@@ -279,11 +288,18 @@ class Deliveries:
         async with self._reading:
             return await pushing.notices.after(ref, delivered)
 
-    async def _try(self, config: PushConfigRecord, notice: Notice) -> bool:
+    async def _more(self, pushing: Pushing, ref: TaskRef, delivered: int) -> bool:
+        try:
+            return await self._after(pushing, ref, delivered) is not None
+        except CorruptRecord:  # it is passed over in its turn
+            return True
+
+    async def _try(self, pushing: Pushing, config: PushConfigRecord, notice: Notice) -> bool:
         """Sends one notice once. Whether it was accepted."""
         about = {"task_id": notice.ref.task_id, "config_id": config.id, "delivery_id": delivery_id(notice)}
         try:
-            await self.sender.post(config.url, headers_of(config, notice), body_of(config, notice))
+            body = body_of(config, pushing.shown(update_of(notice)))
+            await self.sender.post(config.url, headers_of(config, notice), body)
         except (DeliveryFailed, PushUrlRefused) as e:
             telemetry.push_deliveries.add(1, {"outcome": "failed"})
             log.warning("push.failed", error=str(e), **about)
@@ -316,6 +332,15 @@ class Deliveries:
             task.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
         await self.sender.aclose()
+
+
+def _passed_over(error: CorruptRecord) -> int:
+    """The number of a kept notice that cannot be read, so that it holds up no later one. Raises if others can."""
+    number = parse_owed(error.key)
+    if number is None or error.newer:
+        raise error
+    log.error("push.notice_unreadable", key=error.key, error=str(error.cause))
+    return number
 
 
 class _Patience:

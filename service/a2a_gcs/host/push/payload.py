@@ -9,6 +9,7 @@ from a2a.compat.v0_3.conversions import to_compat_task
 from a2a.types.a2a_pb2 import StreamResponse, Task, TaskStatusUpdateEvent
 from google.protobuf.json_format import MessageToDict
 
+from a2a_gcs.host.empty_parts import filled
 from a2a_gcs.records import PushConfigRecord
 from a2a_gcs.tasks.notices import Notice
 
@@ -34,14 +35,17 @@ def headers_of(config: PushConfigRecord, notice: Notice) -> dict[str, str]:
     return headers
 
 
-def body_of(config: PushConfigRecord, notice: Notice) -> bytes:
+def update_of(notice: Notice) -> TaskStatusUpdateEvent:
+    """The event that a notice tells of, as it is stored."""
+    return TaskStatusUpdateEvent(task_id=notice.ref.task_id, context_id=notice.ref.context_id, status=notice.status)
+
+
+def body_of(config: PushConfigRecord, update: TaskStatusUpdateEvent) -> bytes:
     """A2A 1.0: a StreamResponse with a status update, as the SDK's sender has it. 0.3: a Task of that status.
 
     Neither holds artifacts or history, which may be large: the receiver gets the task.
     """
-    ref = notice.ref
     if config.protocol == "0.3":
-        task = to_compat_task(Task(id=ref.task_id, context_id=ref.context_id, status=notice.status))
+        task = to_compat_task(Task(id=update.task_id, context_id=update.context_id, status=filled(update).status))
         return task.model_dump_json(by_alias=True, exclude_none=True).encode()
-    update = TaskStatusUpdateEvent(task_id=ref.task_id, context_id=ref.context_id, status=notice.status)
     return json.dumps(MessageToDict(StreamResponse(status_update=update))).encode()

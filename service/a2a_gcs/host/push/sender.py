@@ -64,6 +64,10 @@ class Sender:
     async def check(self, url: str) -> None:
         """Raises PushUrlRefused for a URL that nothing is sent to: also one that cannot be resolved right now."""
         target = parse_target(url, self._allowed)
+        try:
+            httpx.URL(url)
+        except httpx.InvalidURL as e:  # it is stricter with names and what follows brackets, and would never be sent
+            raise PushUrlRefused(f"the push URL cannot be read: {e}") from e
         if not target.allowed:
             await self._addresses(target)
 

@@ -107,14 +107,18 @@ class Program:
             self._orders = None
 
     async def _outcome(self, reports: asyncio.StreamReader) -> Ended:
-        report = await reports.read()  # to its end, which is the supervisor's
-        await asyncio.to_thread(self._supervisor.wait)
+        report = await reports.read()
+        outcome = json.loads(report or "{}")
+        left = outcome.get("left", 0)
+        if left:  # the supervisor ends when these have
+            threading.Thread(target=self._supervisor.wait, name="command-left", daemon=True).start()
+        else:
+            await asyncio.to_thread(self._supervisor.wait)
         if not report:  # somebody killed the supervisor, and the kernel the program with it
             return Ended(None, signal.SIGKILL)
-        outcome = json.loads(report)
         if "error" in outcome:
             raise NotStarted(str(outcome["error"]))
-        return Ended(outcome.get("code"), outcome.get("signal", 0), outcome.get("left", 0))
+        return Ended(outcome.get("code"), outcome.get("signal", 0), left)
 
     def _order(self, line: bytes) -> None:
         if self._orders is not None:

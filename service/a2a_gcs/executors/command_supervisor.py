@@ -11,7 +11,8 @@ REPORT are descriptors of two pipes whose other ends only the host holds. Orders
 
 The end of the orders means that the host is dead, however it died: KILL. A host
 that falls silent, as it is suspended, ends by its last `until`. The report is
-one line of JSON, written when nothing that the program started is left:
+one line of JSON, written when nothing that the program started is left, or
+after 20 s in which KILL did not end it; then the supervisor goes on trying:
 
     {"code": 3}  {"signal": 9}  {"error": "...", "errno": 2}      with "left": n if n processes could not be ended
 
@@ -98,9 +99,12 @@ class Family:
     def kill(self) -> None:
         """Kills every process. They are stopped first, so that none forks while the others are being killed."""
         stopped: set[int] = set()
-        while found := set(self.members()) - stopped:
-            for pid in found:
-                _send(pid, signal.SIGSTOP)
+        while True:
+            # The own children first, at once: one that forks and ends is long gone when all of /proc has been read.
+            found = _stop(set(_own_children()) - stopped)
+            found |= _stop(set(self.members()) - stopped - found)
+            if not found:
+                break
             stopped |= found
         for pid in stopped:
             _send(pid, signal.SIGKILL)
@@ -134,6 +138,22 @@ class Family:
         except PermissionError:
             return True
         return True
+
+
+def _own_children() -> list[int]:
+    """The children of this process, adopted ones and zombies included; none where the kernel does not list them."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children", "rb") as file:  # noqa: PTH123
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _stop(pids: set[int]) -> set[int]:
+    for pid in pids:
+        _send(pid, signal.SIGSTOP)
+    return pids
 
 
 def _living() -> Iterator[tuple[int, int]]:
@@ -181,6 +201,16 @@ class Supervisor:
         code = os.waitstatus_to_exitcode(family.status) if family.status is not None else -signal.SIGKILL
         outcome = {"code": code} if code >= 0 else {"signal": -code}
         return outcome if family.empty else {**outcome, "left": len(family.members())}
+
+    def persist(self, family: Family, wake: int) -> None:
+        """Goes on after the report, until nothing is left: once this process has ended, nobody finds the rest."""
+        pause = LOOK_EVERY_SECONDS
+        while not family.empty:
+            family.kill()
+            if select.select([wake], [], [], pause)[0]:
+                os.read(wake, 4096)
+            pause = min(pause * 1.2, 1.0)
+            family.reap()
 
     def _wait(self, wake: int, family: Family) -> None:
         looks = self._give_up_at < float("inf") or (self._stopping and not LINUX)
@@ -238,12 +268,16 @@ def main(arguments: Sequence[str]) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # the program's own ends alone keep its pipes open
         os.dup2(nothing, stream)
-    _report(int(report), Supervisor(int(orders), float(grace)).run(family, read_end))
+    supervisor = Supervisor(int(orders), float(grace))
+    _report(int(report), supervisor.run(family, read_end))
+    supervisor.persist(family, read_end)
 
 
 def _report(report: int, outcome: object) -> None:
+    """The end of the report tells the host that nothing follows."""
     with contextlib.suppress(OSError):  # the host is gone
         os.write(report, json.dumps(outcome).encode() + b"\n")
+    os.close(report)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -190,17 +191,56 @@ if os.fork():
         time.sleep(0.01)
     os._exit(3)
 open("begun", "w").close()
-while True:
+end = time.monotonic() + 60  # should it ever escape
+while time.monotonic() < end:
     if os.fork():
         os._exit(0)
     os.setsid()
 """
 
 
-async def test_a_tree_that_goes_on_forking_is_caught(run):
+def working_in(directory):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if path.readlink() == directory and alive(int(path.parent.name)):
+                found.append(path.parent.name)
+    return found
+
+
+async def test_a_tree_that_goes_on_forking_is_caught(run, tmp_path):
     """Every process starts another and ends, as fast as it can: they are stopped before they are killed."""
     async with run(sys.executable, "-I", "-S", "-c", CHAIN, grace=0.1) as program:
         assert await program.ended() == Ended(3)
+    assert not working_in(tmp_path)
+
+
+GIVES_UP = """
+import runpy, sys
+names = runpy.run_path({script!r})["main"].__globals__
+names["GIVE_UP_SECONDS"], kill, calls = 0.0, names["Family"].kill, []
+
+def works_late(self):
+    calls.append(self)
+    if len(calls) > 5:
+        kill(self)
+
+names["Family"].kill = works_late
+names["main"](sys.argv[1:])
+"""
+
+
+async def test_a_supervisor_that_has_given_up_goes_on(run, tmp_path, monkeypatch):
+    """It reports what is left when its time is over, and ends only when that has."""
+    script = tmp_path / "gives_up.py"
+    script.write_text(GIVES_UP.format(script=command_supervisor.__file__))
+    monkeypatch.setattr(command_supervisor, "__file__", str(script))
+    async with run(*tree("deaf", tmp_path)) as program:
+        pids = await until(lambda: started(tmp_path))
+        program.stop()
+        program.stop()
+        assert (await program.ended()).left
+    await gone(pids)
 
 
 HOST = """

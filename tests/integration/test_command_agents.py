@@ -64,11 +64,11 @@ async def at_work(client, context, agent, mode):
 
 
 async def accepted(client, context, text):
-    """The answer to a message, or None while the context is busy."""
+    """The answer to a message, or None while it says to send again: a context is busy, a host has just woken up."""
     try:
         return await client.send(text, context=context)
     except Refused as refused:
-        if refused.data.get("reason") != "CONTEXT_BUSY":
+        if refused.data.get("reason") not in {"CONTEXT_BUSY", "STORE_UNAVAILABLE"}:
             raise
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 from tests.support.preloaded import REPOSITORY, fork
@@ -157,9 +159,27 @@ class HostProcess(CommandProcess):
         env = environment(**self.env)
         return fork(self.arguments, stdout=stdout.fileno(), stderr=log.fileno(), cwd=self.cwd, env=env)
 
+    def suspend(self):
+        """Stops it, but not while it holds the lock of a store in a directory: all others would wait with it."""
+        super().suspend()
+        while self.place.uri.startswith("file:") and not _free(Path(self.place.uri.removeprefix("file:"))):
+            self.resume()
+            super().suspend()
+
 
 def _follow(stdout, lines):
     with stdout:
         for line in stdout:
             lines.put(line)
     lines.put("")
+
+
+def _free(directory):
+    """Whether the lock of the store can be had within a second, now that one of its writers does not run."""
+    with (directory / ".objectstore" / "lock").open("rb") as lock:
+        for _ in range(100):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            time.sleep(0.01)
+    return False

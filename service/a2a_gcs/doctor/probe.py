@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from a2a_gcs.clock import utcnow
 from a2a_gcs.errors import Conflict, NotFound, PermissionDenied
 from a2a_gcs.layout import PROBES_PREFIX, probe_key
-from a2a_gcs.objectstore.port import IF_ABSENT, OVERWRITE, IfVersion, ObjectStore
+from a2a_gcs.objectstore.port import IF_ABSENT, OVERWRITE, IfVersion, Mode, ObjectStore
 
 T = TypeVar("T")
 
@@ -45,9 +45,11 @@ class Probe:
 
 
 async def probe(store: ObjectStore) -> Probe:
-    """Creates, lists, reads, overwrites and deletes one object. Raises StoreError for what is no matter of permissions.
+    """Creates, lists, reads, overwrites and deletes objects of its own.
 
-    Without the permission to create, the verbs that need an object are not tried; without that to delete, it stays.
+    Raises StoreError for what is no matter of permissions.
+
+    Without the permission to create, the verbs that need an object are not tried; without that to delete, they stay.
     """
     made = Probe(probe_key(secrets.token_hex(8)))
     await made.tries("list", store.list(PROBES_PREFIX, limit=1))
@@ -59,7 +61,7 @@ async def probe(store: ObjectStore) -> Probe:
         if read is not None:
             made.clock_ahead = utcnow().timestamp() - read.info.as_of
         if await made.tries("overwrite", store.put(made.key, b"2", OVERWRITE)) is not None:
-            made.unconditional = await _unconditional(store, made.key, created.version)
+            made.unconditional = await _unconditional(store)
     finally:
         await made.tries("delete", _delete(store, made.key))
     return made
@@ -70,13 +72,26 @@ async def _delete(store: ObjectStore, key: str) -> None:
         await store.delete(key)
 
 
-async def _unconditional(store: ObjectStore, key: str, stale: int) -> list[str]:
-    """The writes that a store let through though it had to refuse them."""
+async def _unconditional(store: ObjectStore) -> list[str]:
+    """The writes that a store let through though it had to refuse them.
+
+    Each has an object of its own: a third write within a second meets the store's limit, and is then judged by reading.
+    """
     through = []
-    with contextlib.suppress(Conflict, PermissionDenied):
-        await store.put(key, b"3", IF_ABSENT)
-        through.append("a create over an object that exists")
-    with contextlib.suppress(Conflict, PermissionDenied):
-        await store.put(key, b"4", IfVersion(stale))
-        through.append("an overwrite of a generation that is gone")
+    for what, wrong in _WRONG.items():
+        key = probe_key(secrets.token_hex(8))
+        created = await store.put(key, b"1", IF_ABSENT)
+        try:
+            with contextlib.suppress(Conflict, PermissionDenied):
+                await store.put(key, b"2", wrong(created.version))
+                through.append(what)
+        finally:
+            with contextlib.suppress(PermissionDenied):  # told already by what was tried before
+                await _delete(store, key)
     return through
+
+
+_WRONG: dict[str, Callable[[int], Mode]] = {
+    "a create over an object that exists": lambda _: IF_ABSENT,
+    "an overwrite of another generation": lambda version: IfVersion(version + 1),
+}

@@ -89,6 +89,17 @@ def _serving(make_app):
         thread.join()
 
 
+@pytest.fixture(autouse=True)
+def restored():
+    """Puts the process's logging back, which commands set up."""
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    yield
+    root.handlers, level = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
 @pytest.fixture
 def serving():
     """Context manager: make_app(url) on a free port, in a thread."""

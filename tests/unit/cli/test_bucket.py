@@ -1,12 +1,10 @@
 """`bucket apply` against the emulator: what it shows, changes, and leaves to others."""
 
 import json
-import logging
 import re
 from pathlib import Path
 
 import pytest
-import structlog
 
 from a2a_gcs.objectstore import bucket_settings
 from a2a_gcs.objectstore.bucket_settings import differences, wanted
@@ -16,17 +14,6 @@ from fake_gcs.faults import Fault
 
 _BLOCKS = re.DOTALL | re.MULTILINE
 TERRAFORM = Path(__file__).parents[3] / "infra" / "terraform"
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Puts the process's logging back, which the command sets up."""
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, level = before
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -2,27 +2,14 @@
 
 import asyncio
 import json
-import logging
 
 import pytest
-import structlog
 
 from a2a_gcs.layout import pointer_key, task_key
 from a2a_gcs.objectstore import open_store
 from a2a_gcs.objectstore.port import OVERWRITE
 from tests.support.doctor import EVERY
 from tests.support.hosts import Bucket
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Puts the process's logging back, which the command sets up."""
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, level = before
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -2,30 +2,18 @@
 
 import asyncio
 import json
-import logging
 
 import pytest
-import structlog
 
 from a2a_gcs.layout import workspace_key
 from a2a_gcs.objectstore import open_store
 from a2a_gcs.objectstore.port import IF_ABSENT
 from a2a_gcs.objectstore.prefix import PrefixStore
 from a2a_gcs.records import Pin
+from tests.support.behind import keys, within
 from tests.support.hosts import INPUT_REQUIRED, Bucket
 
 NOW = ("--longest-run-hours", "0")
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Puts the process's logging back, which the commands set up."""
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, level = before
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -46,21 +34,6 @@ def uri(tmp_path):
 
     asyncio.run(fill())
     return uri
-
-
-def within(uri, act):
-    async def inside():
-        async with open_store(uri) as store:
-            return await act(store)
-
-    return asyncio.run(inside())
-
-
-def keys(uri):
-    async def listed(store):
-        return [info.key for info in (await store.list("")).objects]
-
-    return within(uri, listed)
 
 
 @pytest.fixture

@@ -2,27 +2,15 @@
 
 import asyncio
 import json
-import logging
 
 import pytest
-import structlog
 
 from a2a_gcs.layout import workspace_key
 from a2a_gcs.objectstore import open_store
 from a2a_gcs.objectstore.port import OVERWRITE
 from a2a_gcs.workspaces.snapshots import Snapshots
+from tests.support.behind import keys, within
 from tests.support.hosts import Bucket
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Puts the process's logging back, which the commands set up."""
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, level = before
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -43,21 +31,6 @@ def uri(tmp_path):
 
     asyncio.run(fill())
     return uri
-
-
-def within(uri, act):
-    async def inside():
-        async with open_store(uri) as store:
-            return await act(store)
-
-    return asyncio.run(inside())
-
-
-def keys(uri):
-    async def listed(store):
-        return [info.key for info in (await store.list("")).objects]
-
-    return within(uri, listed)
 
 
 def test_it_moves_and_tells_what_it_moved(run, uri):

@@ -2,26 +2,13 @@
 
 import asyncio
 import json
-import logging
 import sqlite3
 
 import pytest
-import structlog
 
 from a2a_gcs.objectstore import open_store
 from tests.support.hosts import Bucket
 from tests.support.legacy import gemini, keep_file, packed, workspace
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Puts the process's logging back, which the commands set up."""
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, level = before
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import gzip
 import io
 import itertools
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ import tarfile
 import tracemalloc
 
 import pytest
-import structlog
 from a2a.types.a2a_pb2 import Task
 
 from a2a_gcs.layout import workspace_key
@@ -28,17 +26,6 @@ from tests.support.hosts import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, WOR
 
 TIME = 1_700_000_000
 SHOWN = "2023-11-14T22:13:20Z"
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Puts the process's logging back, which the commands set up."""
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, level = before
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 class Tasks:

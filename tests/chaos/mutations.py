@@ -111,13 +111,13 @@ def turn_while_open():
     """*turnflag*: that a turn is running is inferred from the state, which stays input-required for a while."""
     original = ledger.Ledger.take_turn
 
-    async def take_turn(self, task_id, context_id, message):
+    async def take_turn(self, task_id, context_id, message, *entering):
         record = await self._find(task_id)
         if record.task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED and record.meta.open:
             claim = await self._try_turn(record, message)
             if claim is not None:
                 return claim
-        return await original(self, task_id, context_id, message)
+        return await original(self, task_id, context_id, message, *entering)
 
     patch(ledger.Ledger, "take_turn", take_turn)
 

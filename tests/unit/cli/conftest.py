@@ -132,9 +132,7 @@ def agent_url(tmp_path):
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs a command line in this process; COLUMNS keeps rich from wrapping; logging is put back."""
-    root = logging.getLogger()
-    before = root.handlers, root.level
+    """Runs a command line in this process; COLUMNS keeps rich from wrapping."""
     for name in [name for name in os.environ if name.startswith("A2A_GCS_") or name == "PORT"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")
@@ -142,10 +140,7 @@ def run(monkeypatch):
     def run(*arguments, **environment):
         return CliRunner().invoke(app, list(arguments), env=environment)
 
-    yield run
-    root.handlers, level = before
-    root.setLevel(level)
-    structlog.reset_defaults()
+    return run
 
 
 class Command:

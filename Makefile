@@ -53,9 +53,12 @@ bench: bench-smoke  ## All benchmarks, side by side
 	$(BIN)/python -m tests.benchmark.bench_listing
 
 browser-tools: $(STAMP)  ## Chromium (by apt) and axe-core (by npm), for the tests of the console
-	@command -v chromium chromium-browser google-chrome >/dev/null && command -v npm >/dev/null || { \
-		$(AS_ROOT) apt-get update -qq && \
-		$(AS_ROOT) apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core nodejs npm; }
+	@missing=; \
+	command -v chromium chromium-browser google-chrome >/dev/null || missing="chromium fonts-dejavu-core"; \
+	command -v npm >/dev/null || missing="$$missing npm"; \
+	command -v node >/dev/null || missing="$$missing nodejs"; \
+	test -z "$$missing" || { $(AS_ROOT) apt-get update -qq && \
+		$(AS_ROOT) apt-get install -y -qq --no-install-recommends $$missing; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)/browser-tools axe-core@4
 
 console-pictures: $(STAMP)  ## Make the pictures of the console in service/docs/console anew

@@ -195,7 +195,7 @@ async def _listed(client, context):
 
 async def test_a_turn_that_never_ends_is_ended(place, hosts, connect, fresh):
     """With max_run_seconds a hung task fails, says why, and frees its context."""
-    client = connect(hosts(place, max_run_seconds=1))
+    client = connect(hosts(place, max_run_seconds=3))
     hung = await client.send("sleep 60", context=fresh)
     assert (hung.state, (await client.get(hung.id)).raw) == ("failed", hung.raw)
     assert hung.text

@@ -321,7 +321,7 @@ async def test_pages_of_a_named_origin_may_call(tmp_path):
     """With cors_origins: its preflight passes and its answers are readable, 413 too; another origin's are not."""
     settings = {"cors_origins": "https://app.example, https://other.example", "max_request_bytes": 1024}
     with serve_in_thread(MemoryStore(), work_dir=tmp_path, **settings) as host:
-        async with httpx.AsyncClient(base_url=host.url) as http:
+        async with httpx.AsyncClient(base_url=host.url, timeout=60) as http:
             preflight = await http.options("/", headers=PREFLIGHT | {"Access-Control-Request-Headers": "A2A-Version"})
             large = await http.post("/", content=b"x" * 2000, headers={"Origin": "https://app.example"})
             foreign = await http.get("/health", headers={"Origin": "https://evil.example"})

@@ -51,7 +51,7 @@ async def _opens_with_tar(place, key, journal, directory):
     if place.env:
         bucket = place.uri.removeprefix("gs://")
         url = f"{place.env['STORAGE_EMULATOR_HOST']}/storage/v1/b/{bucket}/o/{quote(key, safe='')}"
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=60) as http:
             resource = (await http.get(url)).json()
         assert resource["contentType"] == "application/gzip"
         assert not resource.get("contentEncoding")

@@ -147,7 +147,7 @@ async def test_the_keys_of_each_agent_are_below_its_root(agents_host, clients):
 
 async def test_each_agent_has_a_card_whose_addresses_work(agents_host):
     """The card is below the agent's path and names that path."""
-    async with httpx.AsyncClient(base_url=agents_host.url) as http:
+    async with httpx.AsyncClient(base_url=agents_host.url, timeout=60) as http:
         for path in ("/writer", "/review/critic"):
             card = (await http.get(f"{path}/.well-known/agent-card.json")).json()
             over_http = [i for i in card["supportedInterfaces"] if i["protocolBinding"] != "GRPC"]
@@ -171,7 +171,7 @@ async def test_the_sdks_own_client_reaches_an_agent_by_its_card_alone(agents_hos
 
 async def test_the_card_of_one_agent_lists_no_grpc_that_its_clients_could_not_use(agents_host):
     """0.3 sends no tenant, so that only 1.0 is listed; a host of gRPC alone lists both."""
-    async with httpx.AsyncClient(base_url=agents_host.url) as http:
+    async with httpx.AsyncClient(base_url=agents_host.url, timeout=60) as http:
         card = (await http.get("/review/critic/.well-known/agent-card.json")).json()
     listed = [i for i in card["supportedInterfaces"] if i["protocolBinding"] == "GRPC"]
     assert [(i["protocolVersion"], i["tenant"], i["url"]) for i in listed] == [
@@ -272,7 +272,7 @@ async def test_a_tenant_that_is_no_id_is_invalid_params(memory_host, tenant, nam
 @pytest.mark.parametrize("path", ["/health", "/ready", "/docs", "/openapi.json", "/.well-known/agent-card.json"])
 async def test_the_tenant_segment_shadows_no_route(memory_host, path):
     """The tenant's segment is tried last."""
-    async with httpx.AsyncClient(base_url=memory_host.url) as http:
+    async with httpx.AsyncClient(base_url=memory_host.url, timeout=60) as http:
         assert (await http.get(path)).status_code == 200
 
 

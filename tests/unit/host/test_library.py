@@ -78,7 +78,7 @@ def _wait_for(url, process):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/.well-known/agent-card.json", trust_env=False).status_code == 200:
+            if httpx.get(f"{url}/.well-known/agent-card.json", trust_env=False, timeout=60).status_code == 200:
                 return
         time.sleep(0.05)
     raise AssertionError("the server did not start")

@@ -1,0 +1,41 @@
+"""Where the servers that the product is compared with are installed: one environment each, in .venv/peers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.support.environments import make
+
+REPOSITORY = Path(__file__).parents[2]
+HOME = REPOSITORY / ".venv" / "peers"
+DONE = ".installed"
+
+PEERS = {
+    "a2a-sdk": ["a2a-sdk[http-server,sqlite,postgresql]==1.3.0", "uvicorn>=0.34"],
+    "a2akit": ["a2akit==0.0.32", "uvicorn>=0.34"],
+    "fasta2a": ["fasta2a==2.1.1", "uvicorn>=0.34"],
+}
+
+
+def python(name):
+    """The interpreter of a peer's environment, which is made if it is not there."""
+    directory = HOME / name
+    done = directory / DONE
+    if not done.exists() or json.loads(done.read_text()) != PEERS[name]:
+        shutil.rmtree(directory, ignore_errors=True)
+        make(directory, *PEERS[name])
+        done.write_text(json.dumps(PEERS[name]))
+    return directory / "bin" / "python"
+
+
+def install():
+    """All of them, side by side."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(python, PEERS))
+
+
+if __name__ == "__main__":
+    install()

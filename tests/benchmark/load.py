@@ -162,7 +162,7 @@ class Client:
         return body["result"]
 
     async def send(self, text, **ids):
-        """A blocking send: the task it was answered with. A server that answers early is asked until the task has ended."""
+        """A blocking send: the task it was answered with. A server that answers early is asked until it ends."""
         task = self.dialect.task(await self.call(self.dialect.send, self._message(text, ids)))
         while self.dialect.state(task) in ("submitted", "working"):
             await asyncio.sleep(0.002)

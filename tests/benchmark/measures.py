@@ -33,7 +33,7 @@ class Series:
 
     @property
     def spread(self):
-        """Half the distance between the quartiles, as a fraction of the median; of fewer than four rounds, all of it."""
+        """Half the distance between the quartiles, as a fraction of the median; of under four rounds, all of it."""
         if len(self.values) < 2 or not self.median:
             return 0.0
         low, high = min(self.values), max(self.values)

@@ -12,7 +12,7 @@ a smoke run is for trying it, takes seconds, and its numbers mean nothing.
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 import importlib
 import inspect
 import json
@@ -102,7 +102,7 @@ class Bench:
         self.results.notes.append(text)
 
     def alternate(self, subjects, what=""):
-        """Yields every subject once a round, in turn, and shows how far it is; subjects of odd rounds come in reverse."""
+        """Yields every subject once a round, in turn, and shows how far it is; odd rounds in reverse."""
         subjects = list(subjects)
         order = [one for n in range(self.rounds) for one in (reversed(subjects) if n % 2 else subjects)]
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -149,8 +149,8 @@ def _circumstances(name, rounds, seconds):
     return {
         "commit": _git("rev-parse", "--short=12", "HEAD") + ("+" if _git("status", "--porcelain", "service") else ""),
         "command": f"make bench-{name}",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "rounds": str(rounds),
         "seconds": f"{seconds:.0f}",
     }

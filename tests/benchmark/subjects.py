@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from fake_gcs.process import FakeGcs
 from tests.benchmark import environments
-from tests.benchmark.load import Dialect10
+from tests.benchmark.load import Dialect03, Dialect10
 from tests.support import postgres
 from tests.support.host_process import CommandProcess, HostProcess
+from tests.support.preloaded import REPOSITORY
 from tests.support.places import Place
 
 HERE = Path(__file__).parent
@@ -49,8 +51,16 @@ class Peer(CommandProcess):
     """A server of somebody else, with the interpreter of its own environment."""
 
     def __init__(self, environment, script, *arguments, log, **env):
-        super().__init__(arguments, log=log, PYTHONPATH="", **env)
+        super().__init__(arguments, log=log, PYTHONPATH=str(REPOSITORY), **env)
         self.program = (environments.python(environment), HERE / "peers" / script)
+
+
+class OwnPeer(CommandProcess):
+    """A server of the benchmarks' own that needs this project's packages."""
+
+    def __init__(self, script, *arguments, log, **env):
+        super().__init__(arguments, log=log, **env)
+        self.program = (sys.executable, HERE / "peers" / script)
 
 
 @contextlib.contextmanager
@@ -109,6 +119,34 @@ def sdk_on_postgresql(directory):
             yield server
 
 
+def a2akit_in_memory(directory):
+    return running(Peer("a2akit", "a2akit_server.py", "memory", log=directory / "a2akit-memory.log"), Dialect03)
+
+
+@contextlib.contextmanager
+def a2akit_on_postgresql(directory):
+    with postgres.serving(durable=True) as database:
+        process = Peer(
+            "a2akit", "a2akit_server.py", f"postgresql+asyncpg{database('tasks')}", log=directory / "a2akit-postgresql.log"
+        )
+        with running(process, Dialect03) as server:
+            yield server
+
+
+def fasta2a_in_memory(directory):
+    return running(Peer("fasta2a", "fasta2a_server.py", log=directory / "fasta2a.log"))
+
+
+@contextlib.contextmanager
+def two_puts_on_the_emulator(directory):
+    workspace = directory / f"two-puts-{next(_numbers)}"
+    workspace.mkdir()
+    with gateway() as (_, place):
+        process = OwnPeer("two_puts_store.py", place.uri, str(workspace), log=directory / "two-puts.log", **place.env)
+        with running(process) as server:
+            yield server
+
+
 OURS = {
     "a2a-gcs, memory": ours_in_memory,
     "a2a-gcs, directory": ours_on_disk,
@@ -118,4 +156,10 @@ SDK = {
     "a2a-sdk, in memory": sdk_in_memory,
     "a2a-sdk, SQLite": sdk_on_sqlite,
     "a2a-sdk, PostgreSQL": sdk_on_postgresql,
+}
+PEERS = {
+    "a2akit, in memory": a2akit_in_memory,
+    "a2akit, PostgreSQL": a2akit_on_postgresql,
+    "fasta2a, in memory": fasta2a_in_memory,
+    "two puts, emulator": two_puts_on_the_emulator,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fake_gcs.process import FakeGcs
@@ -33,12 +33,16 @@ class Server:
         dialect: Which A2A it speaks (`tests.benchmark.load`).
         pid: Its process.
         process: The command process, for who kills and starts again.
+        emulator: Where it keeps its objects, if that is an emulator; else None.
+        bucket: In which bucket of it.
     """
 
     url: str
     dialect: object
     pid: int
     process: object
+    emulator: object = None
+    bucket: str = ""
 
 
 class Executed(HostProcess):
@@ -97,8 +101,8 @@ def ours_on_disk(directory):
 
 @contextlib.contextmanager
 def ours_on_the_emulator(directory):
-    with gateway() as (_, place), host(place, directory) as server:
-        yield server
+    with gateway() as (emulator, place), host(place, directory) as server:
+        yield replace(server, emulator=emulator, bucket=place.uri.removeprefix("gs://"))
 
 
 def sdk_in_memory(directory):
@@ -106,7 +110,8 @@ def sdk_in_memory(directory):
 
 
 def sdk_on_sqlite(directory):
-    url = f"sqlite+aiosqlite:///{directory / f'tasks-{next(_numbers)}.db'}"
+    """SQLite with its own defaults, but for its patience: of 16 writers some wait longer than 5 s, and would fail."""
+    url = f"sqlite+aiosqlite:///{directory / f'tasks-{next(_numbers)}.db'}?timeout=120"
     return running(Peer("a2a-sdk", "sdk_server.py", url, log=directory / "sdk-sqlite.log"))
 
 
@@ -138,13 +143,25 @@ def fasta2a_in_memory(directory):
 
 
 @contextlib.contextmanager
-def two_puts_on_the_emulator(directory):
+def two_puts_on_the_emulator(directory, *, write_limit=False):
+    """The design of `peers/two_puts_store.py`.
+
+    It writes to the same two objects with each event, and cloud storage takes one write a second to an object
+    (FACTS 1): the emulator holds it to that only with `write_limit`, as otherwise nothing else could be seen.
+    """
     workspace = directory / f"two-puts-{next(_numbers)}"
     workspace.mkdir()
-    with gateway() as (_, place):
+    with gateway() as (emulator, place), emulator.rules(write_limit=write_limit):
         process = OwnPeer("two_puts_store.py", place.uri, str(workspace), log=directory / "two-puts.log", **place.env)
         with running(process) as server:
-            yield server
+            yield replace(server, emulator=emulator, bucket=place.uri.removeprefix("gs://"))
+
+
+@contextlib.contextmanager
+def serving(subjects, directory):
+    """Starts them all; yields the servers by name, in the same order."""
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(start(directory)) for name, start in subjects.items()}
 
 
 OURS = {

@@ -7,6 +7,8 @@ import statistics
 from dataclasses import asdict, dataclass, field
 
 THOUSAND = 1000
+LEAST, MOST = 1e-6, 1e15
+"""What is written out; beyond are powers of ten."""
 
 
 @dataclass
@@ -146,6 +148,8 @@ def amount(value, unit="", digits=3):
         return f"{value} {unit}".strip()
     if unit == "bytes":
         value, unit = _scaled(value)
+    if value and not LEAST <= abs(value) < MOST:
+        return f"{value:.{digits - 1}e} {unit}".strip()
     places = 0 if float(value).is_integer() else max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{places}f} {unit}".strip()
 

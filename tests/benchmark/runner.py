@@ -149,13 +149,13 @@ def save(results):
     """Keeps what a suite found beside the report that is made of it."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{results.suite}.json"
-    path.write_text(json.dumps(results.to_json(), indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(results.to_json(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def load_all():
     """The kept results of all suites, in the order of SUITES."""
     kept = [RESULTS / f"{name}.json" for name in SUITES]
-    return [Results.from_json(json.loads(path.read_text())) for path in kept if path.exists()]
+    return [Results.from_json(json.loads(path.read_text("utf-8"))) for path in kept if path.exists()]
 
 
 def _circumstances():

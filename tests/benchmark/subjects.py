@@ -70,9 +70,9 @@ def host(place, directory, *, agent=AGENT, **settings):
 
 
 @contextlib.contextmanager
-def gateway(**options):
-    """The emulator with its gateway; yields it and a place in a new bucket."""
-    with FakeGcs.start(options=["--log-level=error"], **options) as emulator:
+def gateway(*options):
+    """The emulator with its gateway, and further options of its command line; yields it and a place in a new bucket."""
+    with FakeGcs.start(options=["--log-level=error", *options]) as emulator:
         yield emulator, Place(f"gs://{emulator.create_bucket()}", {"STORAGE_EMULATOR_HOST": emulator.url})
 
 

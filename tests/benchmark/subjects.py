@@ -103,10 +103,17 @@ def sdk_on_sqlite(directory):
 @contextlib.contextmanager
 def sdk_on_postgresql(directory):
     """PostgreSQL with its own defaults: what it has acknowledged is on the disk."""
-    with postgres.serving(durable=True) as database:
-        url = f"postgresql+asyncpg{database('tasks')}"
-        with running(Peer("a2a-sdk", "sdk_server.py", url, log=directory / "sdk-postgresql.log")) as server:
-            yield server
+    with sdk_servers(directory, 1) as servers:
+        yield servers[0]
+
+
+@contextlib.contextmanager
+def sdk_servers(directory, count):
+    """So many servers on one database of PostgreSQL."""
+    with contextlib.ExitStack() as stack:
+        url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=True))('tasks')}"
+        logs = [directory / f"sdk-postgresql-{next(_numbers)}.log" for _ in range(count)]
+        yield [stack.enter_context(running(Peer("a2a-sdk", "sdk_server.py", url, log=log))) for log in logs]
 
 
 OURS = {

@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from a2a_gcs.errors import ConfigError
-from a2a_gcs.host.agent_card import LINEAR_EXECUTION, card_signer, interfaces, list_grpc
+from a2a_gcs.host.agent_card import LINEAR_EXECUTION, interfaces, list_grpc
 from a2a_gcs.host.app import create_app
+from a2a_gcs.host.card_signing import card_signer
 from a2a_gcs.host.settings import Settings
 
 PATH = "/.well-known/agent-card.json"

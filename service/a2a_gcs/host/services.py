@@ -181,7 +181,7 @@ class Services:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.deliveries.aclose()
-        with contextlib.suppress(TimeoutError):  # the bucket does not answer; SIGKILL is near (FACTS 2)
+        with contextlib.suppress(TimeoutError):  # the bucket does not answer; SIGKILL is near
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self.roots.aclose()
         await self.heartbeat.stop()

@@ -24,7 +24,7 @@ OWN_PATHS = frozenset({"console", "docs", "health", "metrics", "ready", "redoc"}
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HOST_LEASE_SECONDS = 30
-"""After this long without a renewed heartbeat others take over a host's tasks (DESIGN 4)."""
+"""After this long without a renewed heartbeat others take over a host's tasks (invariant I6)."""
 
 _NEEDED = {"oidc": ("auth_issuer", "auth_audience"), "google": ("auth_audience",), "iap": ("auth_audience",)}
 _TAKEN = {

@@ -17,7 +17,7 @@ DONE = ".installed"
 
 PEERS = {
     "a2a-sdk": ["a2a-sdk[http-server,sqlite,postgresql]==1.3.0", "uvicorn>=0.34"],
-    "a2akit": ["a2akit==0.0.32", "uvicorn>=0.34"],
+    "a2akit": ["a2akit[postgres]==0.0.32", "uvicorn>=0.34"],
     "fasta2a": ["fasta2a==2.1.1", "uvicorn>=0.34"],
 }
 

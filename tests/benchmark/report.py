@@ -167,7 +167,7 @@ def _growth_rows(results):
 def _main_panels(found):
     """What most people ask for first."""
     panels = []
-    for suite, what, size in standing.HEADLINES:
+    for suite, what, size in standing.CHARTED:
         some = [s for one in found if one.suite == suite for s in one.series if (s.what, s.size) == (what, size)]
         if len(some) > 1:
             panels.append(_panel(what, some, one_size=False))

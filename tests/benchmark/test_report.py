@@ -303,7 +303,7 @@ def test_the_results_that_are_kept_make_the_report_that_is_kept(tmp_path):
     }
 
 
-def test_what_the_main_chart_shows_was_measured():
+def test_what_the_first_table_shows_was_measured():
     """Under the names that the suites record it by."""
     found = {one.suite: one for one in runner.load_all()}
     for suite, what, size in standing.HEADLINES:

@@ -1,11 +1,13 @@
 """RESULTS.md and its charts, out of the results that are kept.
 
 Everything is made anew each time, of what each suite found last: so a run of one suite changes its own part alone.
+`python -m tests.benchmark.report` does it without a run.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tests.benchmark import standing
 from tests.benchmark.bars import Bar, Panel, draw
 from tests.benchmark.measures import amount, growths
-from tests.benchmark.runner import LINEAR, SUITES
+from tests.benchmark.runner import LINEAR, SUITES, load_all
 from tests.benchmark.standing import is_ours
 
 HERE = Path(__file__).parent
@@ -175,15 +177,16 @@ def _main_panels(found):
 
 
 def _panels(results):
-    """A panel for what was done at each size; where only one did it, one panel for all sizes."""
+    """A panel for all that was done, at the largest size that most did it at; where only one did, one for all sizes."""
     panels = []
     for what in dict.fromkeys(one.what for one in results.series):
         some = [one for one in _in_order(results) if one.what == what]
         if len({one.subject for one in some}) == 1:
             panels.append(_panel(f"{what}, {some[0].subject}", some, one_size=False, sized=True))
             continue
-        sizes = dict.fromkeys(one.size for one in some)
-        panels += [_panel(what, [one for one in some if one.size == size], one_size=True) for size in sizes]
+        sizes = Counter(one.size for one in some)
+        largest = max(sizes, key=lambda size: (sizes[size], size or 0))
+        panels.append(_panel(what, [one for one in some if one.size == largest], one_size=True))
     return [panel for panel in panels if len(panel.bars) > 1]
 
 
@@ -205,7 +208,12 @@ def _panel(what, some, *, one_size, sized=False):
 
 def inline(text):
     """Text within a line of Markdown, or a cell of a table: nothing of it is markup but `code`."""
-    pieces = re.split(r"(`[^`]+`)", re.sub(r"\s+", " ", str(text)))
+    return escaped(re.sub(r"\s+", " ", str(text)))
+
+
+def escaped(text):
+    """The same over several lines."""
+    pieces = re.split(r"(`[^`]+`)", text)
     return "".join(
         piece.replace("|", r"\|") if n % 2 else re.sub(r"([\\`*_~<>&\[\]|])", r"\\\1", piece)
         for n, piece in enumerate(pieces)
@@ -235,8 +243,12 @@ def _environment():
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters |= {"inline": inline, "anchor": anchor, "told": told, "amount": amount}
+    made.filters |= {"inline": inline, "escaped": escaped, "anchor": anchor, "told": told, "amount": amount}
     return made
 
 
 _TEMPLATE = _environment().get_template("RESULTS.md")
+
+
+if __name__ == "__main__":
+    write(load_all())

@@ -240,6 +240,15 @@ def test_a_chart_has_each_label_and_value_and_says_them_in_words(tasks, growing,
     assert {"100", "1,000", "10,000"} <= {"".join(text.itertext()) for text in sizes.iter(f"{SVG}text")}
 
 
+def test_a_chart_shows_the_largest_size_at_which_most_were_measured(tmp_path):
+    """Smaller ones are in the table, and so is a size that only one has reached."""
+    some = [*rates("put", 10, ours=1, sdk=2), *rates("put", 20, ours=3, sdk=4), *rates("put", 40, ours=5)]
+    written(tmp_path, results("tasks", "Short tasks", some))
+    svg = (tmp_path / "charts" / "tasks.svg").read_text("utf-8")
+    assert re.findall(r'class="head"[^>]*>([^<]*) <', svg) == ["put, 20"]
+    assert re.findall(r">(\d) tasks/s<", svg) == ["3", "4"]
+
+
 def bars(**values):
     return [Bar(label, value, 0.1, str(value), label == "ours") for label, value in values.items()]
 

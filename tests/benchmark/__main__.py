@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import pytest
@@ -27,6 +28,7 @@ def main(
         if name not in runner.SUITES:
             raise typer.BadParameter(f"There is no suite {name!r}; there are: {', '.join(runner.SUITES)}.")
     console = Console(stderr=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: every server that runs is ended
     try:
         if not suites:  # not after half an hour
             postgres.programs()

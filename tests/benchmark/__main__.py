@@ -28,7 +28,6 @@ def main(
         if name not in runner.SUITES:
             raise typer.BadParameter(f"There is no suite {name!r}; there are: {', '.join(runner.SUITES)}.")
     console = Console(stderr=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: every server that runs is ended
     try:
         if not suites:  # not after half an hour
             postgres.programs()
@@ -59,4 +58,5 @@ def _run(name, console, *, smoke, rounds, keep):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: every server that runs is ended
     typer.run(main)

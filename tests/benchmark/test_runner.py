@@ -10,10 +10,14 @@ import types
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
 from tests.benchmark import runner
+from tests.benchmark.__main__ import main
 from tests.benchmark.measures import Results
+from tests.support import postgres
 
 ROOT = Path(__file__).parents[2]
 FOLDER = sorted(path.stem for path in (runner.HERE / "suites").glob("[a-z]*.py"))
@@ -170,3 +174,37 @@ def test_a_name_that_there_is_not_is_answered_with_those_that_there_are():
     assert done.returncode == 2
     assert "There is no suite 'taks'" in done.stderr
     assert all(name in done.stderr for name in runner.SUITES)
+
+
+def test_what_is_missing_is_told_before_anything_runs(monkeypatch):
+    """As tests that need it say, with how to get it; a single suite says so when it comes to it."""
+
+    def programs():
+        pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
+
+    monkeypatch.setattr(postgres, "programs", programs)
+    command = typer.Typer()
+    command.command()(main)
+    done = CliRunner().invoke(command, ["--smoke"])
+    assert done.exit_code == 2
+    assert "PostgreSQL is not installed; on Debian: apt-get" in done.output
+
+
+def test_a_suite_that_fails_does_not_keep_others_from_running(suite, monkeypatch):
+    """Its results of before stay; the status tells, and which it was."""
+    done = []
+
+    def fail(bench):
+        raise ValueError("broken")
+
+    failing = suite(fail)
+    other = types.ModuleType("tests.benchmark.suites.other", doc="It measures.")
+    vars(other).update(TITLE="Other", run=done.append)
+    monkeypatch.setitem(sys.modules, other.__name__, other)
+    monkeypatch.setattr(runner, "SUITES", (failing, "other"))
+    command = typer.Typer()
+    command.command()(main)
+    found = CliRunner().invoke(command, [failing, "other", "--no-keep"])
+    assert (found.exit_code, len(done)) == (1, 1)
+    assert "ValueError: broken" in found.output
+    assert "failed: made" in found.output

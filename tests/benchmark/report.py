@@ -18,6 +18,7 @@ from tests.benchmark.bars import Bar, Panel, draw
 from tests.benchmark.measures import amount, growths
 from tests.benchmark.runner import LINEAR, SUITES, load_all
 from tests.benchmark.standing import is_ours
+from tests.benchmark.tables import TITLES, Table, tables_of
 
 HERE = Path(__file__).parent
 MAIN = "main"
@@ -61,6 +62,7 @@ def markdown(found, charts):
         parts=[_Part.of(one, run) for one in found],
         missing=[name for name in SUITES if name not in {one.suite for one in found}],
         linear=LINEAR,
+        titles=TITLES,
     )
 
 
@@ -108,62 +110,25 @@ class _Part:
     Attributes:
         results: What it found.
         circumstances: Those of its run that differ from other suites.
-        reference: What the ratios of its table divide by; empty if nothing is divided.
-        sized: Whether anything was done at several sizes.
-        rows: A row of its table each.
-        growths: What was done, by whom, at which sizes, with which exponent.
+        tables: Its numbers.
+        grows: Whether one of them has exponents.
     """
 
     results: object
     circumstances: dict[str, str]
-    reference: str
-    sized: bool
-    rows: list[dict]
-    growths: list[dict]
+    tables: list[Table]
+    grows: bool
 
     @classmethod
     def of(cls, results, run):
-        reference = standing.reference(results)
-        rows = [_row(results, series, reference) for series in _in_order(results)]
-        if not any(row["ratio"] for row in rows):
-            reference = ""
         circumstances = {name: results.run.get(name, "") for name in run.differing}
-        sized = any(one.size is not None for one in results.series)
-        return cls(results, circumstances, reference, sized, rows, _growth_rows(results))
+        return cls(results, circumstances, tables_of(results), bool(growths(results)))
 
 
 def _in_order(results):
     """Series by what was done, then by size: what is compared stands together."""
     whats = list(dict.fromkeys(one.what for one in results.series))
     return sorted(results.series, key=lambda one: (whats.index(one.what), one.size or 0))
-
-
-def _row(results, series, reference):
-    base = standing.find(results, series.what, reference, series.size)
-    ratio = series.median / base.median if base and base is not series and base.median else None
-    return {
-        "what": series.what,
-        "size": "" if series.size is None else amount(series.size),
-        "subject": series.subject,
-        "median": amount(series.median, series.unit),
-        "spread": f"±{series.spread:.0%}" if len(series.values) > 1 else "one round",
-        "ratio": "" if ratio is None else amount(ratio, digits=2),
-    }
-
-
-def _growth_rows(results):
-    return [
-        {
-            "what": what,
-            "subject": subject,
-            "sizes": ", ".join(
-                amount(size)
-                for size in sorted(one.size for one in results.series if (one.what, one.subject) == (what, subject))
-            ),
-            "exponent": exponent,
-        }
-        for (what, subject), exponent in growths(results).items()
-    ]
 
 
 def _main_panels(found):

@@ -161,7 +161,7 @@ def load_all():
 def _circumstances():
     changed = _git("status", "--porcelain", "--", "service", "fake_gcs", "tests/support", "tests/benchmark/*.py")
     return {
-        "commit": _git("rev-parse", "--short=12", "HEAD") + ("+" if changed else ""),
+        "commit": (_git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+" if changed else ""),
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "machine": _machine(),
         "peers": ", ".join(re.sub(r"\[.*\]==", " ", wanted[0]).replace("==", " ") for wanted in PEERS.values()),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -159,9 +160,21 @@ def two_puts_on_the_emulator(directory, *, write_limit=False):
 
 @contextlib.contextmanager
 def serving(subjects, directory):
-    """Starts them all; yields the servers by name, in the same order."""
-    with contextlib.ExitStack() as stack:
-        yield {name: stack.enter_context(start(directory)) for name, start in subjects.items()}
+    """Starts them side by side, and ends them so; yields the servers by name, in the same order."""
+    contexts = {name: start(directory) for name, start in subjects.items()}
+    with ThreadPoolExecutor(len(contexts)) as pool:
+        starting = {name: pool.submit(context.__enter__) for name, context in contexts.items()}
+        try:
+            yield {name: one.result() for name, one in starting.items()}
+        finally:
+            running = [contexts[name] for name, one in starting.items() if not one.exception()]
+            list(pool.map(lambda context: context.__exit__(None, None, None), running))
+
+
+def compared(bench, *groups):
+    """The subjects of these groups; in a smoke run without those that differ from another by their database alone."""
+    found = {name: start for group in groups for name, start in group.items()}
+    return {name: start for name, start in found.items() if not (bench.smoke and name in ANOTHER_DATABASE)}
 
 
 OURS = {
@@ -180,3 +193,4 @@ PEERS = {
     "fasta2a, in memory": fasta2a_in_memory,
     "two puts, emulator": two_puts_on_the_emulator,
 }
+ANOTHER_DATABASE = {"a2a-sdk, SQLite", "a2akit, PostgreSQL"}

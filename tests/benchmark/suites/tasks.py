@@ -18,7 +18,7 @@ from a2a_gcs.objectstore.gcs import GCSStore
 from a2a_gcs.objectstore.port import IF_ABSENT
 from tests.benchmark.load import Client, clients_of, closed_loop, open_loop
 from tests.benchmark.runner import SEED
-from tests.benchmark.subjects import OURS, PEERS, SDK, serving, two_puts_on_the_emulator
+from tests.benchmark.subjects import OURS, PEERS, SDK, compared, serving, two_puts_on_the_emulator
 from tests.benchmark.work import Work, verified
 from tests.support.cost import Meter
 
@@ -36,7 +36,7 @@ EMULATOR = "the emulator by itself"
 
 
 def run(bench):
-    with serving({**OURS, **SDK, **PEERS}, bench.directory) as servers:
+    with serving(compared(bench, OURS, SDK, PEERS), bench.directory) as servers:
         asyncio.run(_measure(bench, servers))
     _with_the_limit(bench)
     _tell(bench)

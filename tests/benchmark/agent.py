@@ -1,14 +1,16 @@
 """The one agent that every store and host is measured with. Needs nothing but a2a-sdk 1.x.
 
-A message `<chunks> <bytes>` is answered by one artifact in so many chunks of so many bytes, and completes.
-`ask` asks back, `wait` waits until it is canceled, `write <bytes>` writes a file of its workspace (a2a-gcs only).
-`WAITING` chunks let other tasks run in between, as a model would.
+A message `<chunks> <bytes>` is answered by one artifact in so many chunks of so many bytes, and completes; a third
+number says how many chunks a second, in place of as many as it can. `ask` asks back. `wait` waits until it is canceled,
+and `wait <file>` then makes that file. `write <bytes>` writes a file of its workspace (a2a-gcs only); `join <file>` waits
+for that file, adds its task's id to one in its workspace, and answers with all of it (a2a-gcs only).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 from a2a.helpers.proto_helpers import new_task_from_user_message
@@ -17,6 +19,8 @@ from a2a.server.tasks import TaskUpdater
 from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part
 
 from tests.benchmark.chunks import chunk_of
+
+LOOK_SECONDS = 0.02
 
 
 class BenchmarkAgent(AgentExecutor):
@@ -30,14 +34,20 @@ class BenchmarkAgent(AgentExecutor):
         match words:
             case ["ask"]:
                 await updater.requires_input()
-            case ["wait"]:
+            case ["wait", *files]:
                 await updater.start_work()
-                await asyncio.Event().wait()
+                await _until_canceled(files)
+            case ["join", gate]:
+                await updater.add_artifact([Part(text=await _join(context, task.id, gate))], artifact_id="ids")
+                await updater.complete()
             case ["write", size]:
                 _write(context, int(size))
                 await updater.complete()
             case [chunks, size]:
                 await _stream(updater, int(chunks), int(size))
+                await updater.complete()
+            case [chunks, size, pace]:
+                await _stream(updater, int(chunks), int(size), 1 / float(pace))
                 await updater.complete()
             case _:
                 await updater.complete()
@@ -46,13 +56,35 @@ class BenchmarkAgent(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
-async def _stream(updater, chunks, size):
+async def _stream(updater, chunks, size, pause=0.0):
     await updater.start_work()
+    began = time.monotonic()
     for number in range(chunks):
+        if (early := began + number * pause - time.monotonic()) > 0:
+            await asyncio.sleep(early)
         parts = [Part(text=chunk_of(number, size))]
         await updater.add_artifact(
             parts, artifact_id="output", name="output", append=number > 0, last_chunk=number == chunks - 1
         )
+
+
+async def _until_canceled(files):
+    try:
+        await asyncio.Event().wait()
+    finally:
+        for name in files:
+            Path(name).touch()
+
+
+async def _join(context, task_id, gate):
+    from a2a_gcs.executors.workspace import workspace
+
+    while not Path(gate).exists():
+        await asyncio.sleep(LOOK_SECONDS)
+    ids = Path(workspace(context), "ids.txt")
+    before = ids.read_text() if ids.exists() else ""
+    ids.write_text(f"{before}{task_id}\n")
+    return ids.read_text()
 
 
 def _write(context, size):

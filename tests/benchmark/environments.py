@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,13 +22,23 @@ PEERS = {
 }
 
 
+class NotInstalled(Exception):
+    """A peer could not be had; what pip has said stands above."""
+
+
 def python(name):
-    """The interpreter of a peer's environment, which is made if it is not there."""
+    """The interpreter of a peer's environment, which is made if it is not there; else NotInstalled."""
     directory = HOME / name
     done = directory / DONE
     if not done.exists() or json.loads(done.read_text()) != PEERS[name]:
         shutil.rmtree(directory, ignore_errors=True)
-        make(directory, *PEERS[name])
+        print(
+            f"installing {PEERS[name][0]}, once, into {directory.relative_to(REPOSITORY)}", file=sys.stderr, flush=True
+        )
+        try:
+            make(directory, *PEERS[name])
+        except subprocess.CalledProcessError as error:
+            raise NotInstalled(f"{PEERS[name][0]} could not be installed into {directory}.") from error
         done.write_text(json.dumps(PEERS[name]))
     return directory / "bin" / "python"
 

@@ -269,18 +269,23 @@ async def open_loop(operation, *, rate, seconds, seed):
 
     A latency counts from when the task was due, so a server that stalls is not let off.
     """
-    draws, due, dues = random.Random(seed), 0.0, []
-    while (due := due + draws.expovariate(rate)) < seconds:
-        dues.append(due)
     run, began = Run(), time.perf_counter()
 
     async def one(number, due):
         await asyncio.sleep(began + due - time.perf_counter())
         await _timed(operation, number, began + due, run, began)
 
-    await asyncio.gather(*(one(number, due) for number, due in enumerate(dues)))
+    await asyncio.gather(*(one(number, due) for number, due in enumerate(dues_of(rate, seconds, seed))))
     run.seconds = time.perf_counter() - began
     return run
+
+
+def dues_of(rate, seconds, seed):
+    """When the tasks of an open loop are due, in seconds after its beginning; the same for the same seed."""
+    draws, due, dues = random.Random(seed), 0.0, []
+    while (due := due + draws.expovariate(rate)) < seconds:
+        dues.append(due)
+    return dues
 
 
 async def _timed(operation, number, due, run, began):

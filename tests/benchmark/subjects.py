@@ -85,9 +85,9 @@ def host(place, directory, *, agent=AGENT, **settings):
 
 
 @contextlib.contextmanager
-def gateway(**options):
-    """The emulator with its gateway; yields it and a place in a new bucket."""
-    with FakeGcs.start(options=["--log-level=error"], **options) as emulator:
+def gateway(*options):
+    """The emulator with its gateway, and further options of its command line; yields it and a place in a new bucket."""
+    with FakeGcs.start(options=["--log-level=error", *options]) as emulator:
         yield emulator, Place(f"gs://{emulator.create_bucket()}", {"STORAGE_EMULATOR_HOST": emulator.url})
 
 
@@ -119,10 +119,17 @@ def sdk_on_sqlite(directory):
 @contextlib.contextmanager
 def sdk_on_postgresql(directory):
     """PostgreSQL with its own defaults: what it has acknowledged is on the disk."""
-    with postgres.serving(durable=True) as database:
-        url = f"postgresql+asyncpg{database('tasks')}"
-        with running(Peer("a2a-sdk", "sdk_server.py", url, log=directory / "sdk-postgresql.log")) as server:
-            yield server
+    with sdk_servers(directory, 1) as servers:
+        yield servers[0]
+
+
+@contextlib.contextmanager
+def sdk_servers(directory, count):
+    """So many servers on one database of PostgreSQL."""
+    with contextlib.ExitStack() as stack:
+        url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=True))('tasks')}"
+        logs = [directory / f"sdk-postgresql-{next(_numbers)}.log" for _ in range(count)]
+        yield [stack.enter_context(running(Peer("a2a-sdk", "sdk_server.py", url, log=log))) for log in logs]
 
 
 def a2akit_in_memory(directory):

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.benchmark.load import Client, Dialect03, Refused, Run, closed_loop, dues_of, open_loop
+from tests.benchmark.load import Client, Dialect03, Refused, Run, Stream, closed_loop, dues_of, open_loop
 
 
 @contextlib.asynccontextmanager
@@ -79,8 +79,17 @@ async def test_a_stream_is_measured_by_its_chunks():
         stream = await client.stream("5 64")
     assert len(stream.arrivals) == 2
     assert 0 <= stream.arrivals[0] <= stream.arrivals[1] <= stream.seconds
-    assert stream.gaps == [stream.arrivals[1] - stream.arrivals[0]]
     assert (stream.bytes, stream.state) == (len("one") + len("zwölf ≥ 12"), "completed")
+    assert (stream.sent, stream.task_id) == (len(events(*STREAM)), "t")
+
+
+def test_chunks_of_one_read_share_the_time_since_the_read_before():
+    """They came while the client was busy, nobody knows when; of the first read there is nothing to share."""
+    stream = Stream(9.0, [1.0, 1.0, 2.0, 5.0, 5.0, 5.0], 6, 600, "completed", "t")
+    assert stream.gaps == [1.0, 1.0, 1.0, 1.0]
+    assert stream.longest_pause == 3.0
+    assert Stream(9.0, [4.0, 4.0], 2, 200, "completed", "t").gaps == [2.0]
+    assert Stream(9.0, [4.0], 1, 100, "completed", "t").gaps == []
 
 
 async def test_a_stream_of_the_earlier_protocol_is_measured_alike():
@@ -179,6 +188,21 @@ async def test_a_closed_loop_keeps_so_many_under_way():
     assert most == 4
     assert sorted(numbers) == list(range(20))
     assert len(run.latencies) == 20
+
+
+async def test_a_closed_loop_of_some_seconds_waits_for_what_has_begun():
+    """Nothing begins after them, and what has begun counts when it has ended."""
+    begun = []
+
+    async def operation(number):
+        begun.append(time.perf_counter())
+        await asyncio.sleep(0.05)
+
+    run = await closed_loop(operation, concurrency=3, seconds=0.2)
+    assert len(run.latencies) == len(run.ends) == len(begun) >= 3
+    assert max(begun) - min(begun) < run.seconds
+    assert run.ends == sorted(run.ends)
+    assert 0.2 <= run.ends[-1] <= run.seconds
 
 
 async def test_a_latency_of_an_open_loop_counts_from_when_its_task_was_due():

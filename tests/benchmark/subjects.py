@@ -17,8 +17,8 @@ from tests.benchmark import environments
 from tests.benchmark.load import Dialect03, Dialect10
 from tests.support import postgres
 from tests.support.host_process import CommandProcess, HostProcess
-from tests.support.preloaded import REPOSITORY
 from tests.support.places import Place
+from tests.support.preloaded import REPOSITORY
 
 HERE = Path(__file__).parent
 AGENT = "tests.benchmark.agent:BenchmarkAgent"
@@ -133,17 +133,20 @@ def sdk_servers(directory, count):
 
 
 def a2akit_in_memory(directory):
-    return running(Peer("a2akit", "a2akit_server.py", "memory", log=directory / "a2akit-memory.log"), Dialect03)
+    return running(_a2akit("memory", directory / "a2akit-memory.log"), Dialect03)
 
 
 @contextlib.contextmanager
 def a2akit_on_postgresql(directory):
     with postgres.serving(durable=True) as database:
-        process = Peer(
-            "a2akit", "a2akit_server.py", f"postgresql+asyncpg{database('tasks')}", log=directory / "a2akit-postgresql.log"
-        )
+        process = _a2akit(f"postgresql+asyncpg{database('tasks')}", directory / "a2akit-postgresql.log")
         with running(process, Dialect03) as server:
             yield server
+
+
+def _a2akit(storage, log):
+    """With room for all events of a stream: by default it drops, untold, what a client has not read 200 later."""
+    return Peer("a2akit", "a2akit_server.py", storage, log=log, A2AKIT_EVENT_BUFFER="4096")
 
 
 def fasta2a_in_memory(directory):

@@ -121,7 +121,8 @@ def _with_the_limit(bench):
         seconds = asyncio.run(_one(server))
     bench.note(
         "Two puts an event write the same two objects again and again. The emulator takes any number of such writes "
-        f"here, cloud storage one a second: held to that, a short task alone took {seconds:.1f} s. a2a-gcs is held to it."
+        f"here, cloud storage one a second: held to that, a short task alone took {seconds:.1f} s. "
+        "a2a-gcs is held to it throughout."
     )
 
 
@@ -159,6 +160,4 @@ def _tell(bench):
         "fasta2a answers a send before the task has run: it is asked every 2 ms until the task has ended. Its one "
         "worker does one task after another; its storage appends no chunks, so it keeps the artifact at the end."
     )
-    bench.note(
-        "a2akit keeps chunks ten at a time, or at the end. It comes with uvloop and httptools, nothing else does."
-    )
+    bench.note("a2akit keeps chunks ten at a time, or at the end. Of all, it alone comes with uvloop and httptools.")

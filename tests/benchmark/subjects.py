@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +63,23 @@ def running(process, dialect=Dialect10):
         process.terminate()
 
 
+def together(servers):
+    """Starts servers side by side, and ends them so; yields them in their order."""
+    return _together(list(servers))
+
+
+@contextlib.contextmanager
+def _together(servers):
+    with ThreadPoolExecutor(len(servers)) as pool:
+        starts = [pool.submit(one.__enter__) for one in servers]
+        try:
+            yield [start.result() for start in starts]
+        finally:
+            started = [one for one, start in zip(servers, starts, strict=True) if start.exception() is None]
+            for end in [pool.submit(one.__exit__, None, None, None) for one in started]:
+                end.result()
+
+
 def host(place, directory, *, agent=AGENT, **settings):
     """The product over a place that others may share."""
     number = next(_numbers)
@@ -113,7 +131,8 @@ def sdk_servers(directory, count):
     with contextlib.ExitStack() as stack:
         url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=True))('tasks')}"
         logs = [directory / f"sdk-postgresql-{next(_numbers)}.log" for _ in range(count)]
-        yield [stack.enter_context(running(Peer("a2a-sdk", "sdk_server.py", url, log=log))) for log in logs]
+        peers = [running(Peer("a2a-sdk", "sdk_server.py", url, log=log)) for log in logs]
+        yield stack.enter_context(together(peers))
 
 
 OURS = {

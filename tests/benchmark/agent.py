@@ -18,13 +18,9 @@ from a2a.server.agent_execution import AgentExecutor
 from a2a.server.tasks import TaskUpdater
 from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part
 
-ALPHABET = "abcdefghijklmnopqrstuvwxyz012345"
+from tests.benchmark.chunks import chunk_of
+
 LOOK_SECONDS = 0.02
-
-
-def chunk_of(number, size):
-    """Text of so many bytes, another one each time, so that nothing is saved by keeping equal ones once."""
-    return (f"{number:08d}" + ALPHABET * (size // len(ALPHABET) + 1))[:size]
 
 
 class BenchmarkAgent(AgentExecutor):

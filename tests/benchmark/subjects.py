@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fake_gcs.process import FakeGcs
 from tests.benchmark import environments
-from tests.benchmark.load import Dialect10
+from tests.benchmark.load import Dialect03, Dialect10
 from tests.support import postgres
 from tests.support.host_process import CommandProcess, HostProcess
+from tests.support.preloaded import REPOSITORY
 from tests.support.places import Place
 
 HERE = Path(__file__).parent
@@ -32,12 +34,16 @@ class Server:
         dialect: Which A2A it speaks (`tests.benchmark.load`).
         pid: Its process.
         process: The command process, for who kills and starts again.
+        emulator: Where it keeps its objects, if that is an emulator; else None.
+        bucket: In which bucket of it.
     """
 
     url: str
     dialect: object
     pid: int
     process: object
+    emulator: object = None
+    bucket: str = ""
 
 
 class Executed(HostProcess):
@@ -50,8 +56,16 @@ class Peer(CommandProcess):
     """A server of somebody else, with the interpreter of its own environment."""
 
     def __init__(self, environment, script, *arguments, log, **env):
-        super().__init__(arguments, log=log, PYTHONPATH="", **env)
+        super().__init__(arguments, log=log, PYTHONPATH=str(REPOSITORY), **env)
         self.program = (environments.python(environment), HERE / "peers" / script)
+
+
+class OwnPeer(CommandProcess):
+    """A server of the benchmarks' own that needs this project's packages."""
+
+    def __init__(self, script, *arguments, log, **env):
+        super().__init__(arguments, log=log, **env)
+        self.program = (sys.executable, HERE / "peers" / script)
 
 
 @contextlib.contextmanager
@@ -105,8 +119,8 @@ def ours_on_disk(directory):
 
 @contextlib.contextmanager
 def ours_on_the_emulator(directory):
-    with gateway() as (_, place), host(place, directory) as server:
-        yield server
+    with gateway() as (emulator, place), host(place, directory) as server:
+        yield replace(server, emulator=emulator, bucket=place.uri.removeprefix("gs://"))
 
 
 def sdk_in_memory(directory):
@@ -114,7 +128,8 @@ def sdk_in_memory(directory):
 
 
 def sdk_on_sqlite(directory):
-    url = f"sqlite+aiosqlite:///{directory / f'tasks-{next(_numbers)}.db'}"
+    """SQLite with its own defaults, but for its patience: of 16 writers some wait longer than 5 s, and would fail."""
+    url = f"sqlite+aiosqlite:///{directory / f'tasks-{next(_numbers)}.db'}?timeout=120"
     return running(Peer("a2a-sdk", "sdk_server.py", url, log=directory / "sdk-sqlite.log"))
 
 
@@ -135,6 +150,49 @@ def sdk_servers(directory, count):
         yield stack.enter_context(together(peers))
 
 
+def a2akit_in_memory(directory):
+    return running(Peer("a2akit", "a2akit_server.py", "memory", log=directory / "a2akit-memory.log"), Dialect03)
+
+
+@contextlib.contextmanager
+def a2akit_on_postgresql(directory):
+    with postgres.serving(durable=True) as database:
+        process = Peer(
+            "a2akit",
+            "a2akit_server.py",
+            f"postgresql+asyncpg{database('tasks')}",
+            log=directory / "a2akit-postgresql.log",
+        )
+        with running(process, Dialect03) as server:
+            yield server
+
+
+def fasta2a_in_memory(directory):
+    return running(Peer("fasta2a", "fasta2a_server.py", log=directory / "fasta2a.log"))
+
+
+@contextlib.contextmanager
+def two_puts_on_the_emulator(directory, *options, write_limit=False):
+    """The design of `peers/two_puts_store.py`.
+
+    It writes to the same two objects with each event, and cloud storage takes one write a second to an object
+    (FACTS 1): the emulator holds it to that only with `write_limit`, as otherwise nothing else could be seen.
+    """
+    workspace = directory / f"two-puts-{next(_numbers)}"
+    workspace.mkdir()
+    with gateway(*options) as (emulator, place), emulator.rules(write_limit=write_limit):
+        process = OwnPeer("two_puts_store.py", place.uri, str(workspace), log=directory / "two-puts.log", **place.env)
+        with running(process) as server:
+            yield replace(server, emulator=emulator, bucket=place.uri.removeprefix("gs://"))
+
+
+@contextlib.contextmanager
+def serving(subjects, directory):
+    """Starts them all; yields the servers by name, in the same order."""
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(start(directory)) for name, start in subjects.items()}
+
+
 OURS = {
     "a2a-gcs, memory": ours_in_memory,
     "a2a-gcs, directory": ours_on_disk,
@@ -144,4 +202,10 @@ SDK = {
     "a2a-sdk, in memory": sdk_in_memory,
     "a2a-sdk, SQLite": sdk_on_sqlite,
     "a2a-sdk, PostgreSQL": sdk_on_postgresql,
+}
+PEERS = {
+    "a2akit, in memory": a2akit_in_memory,
+    "a2akit, PostgreSQL": a2akit_on_postgresql,
+    "fasta2a, in memory": fasta2a_in_memory,
+    "two puts, emulator": two_puts_on_the_emulator,
 }

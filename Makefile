@@ -49,8 +49,6 @@ bench-smoke: $(STAMP)  ## Requests, bytes and round trips of typical exchanges (
 
 bench: bench-smoke  ## All benchmarks, side by side
 	$(BIN)/python -m tests.benchmark.bench_gateway
-	$(BIN)/python -m tests.benchmark.bench_workspaces
-	$(BIN)/python -m tests.benchmark.bench_listing
 
 browser-tools: $(STAMP)  ## Chromium (by apt) and axe-core (by npm), for the tests of the console
 	@missing=; \

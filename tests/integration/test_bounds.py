@@ -271,7 +271,7 @@ async def test_readers_that_stall_hold_up_neither_the_task_nor_memory(hosts, mak
         task = listed[0]["id"]
         with stalled(host.url, "SubscribeToTask", {"id": task}):
             await until(lambda: ended(client, fresh), seconds=240)
-            assert peak_mib(host.pid) - before < 600
+            assert peak_mib(host.pid) - before < 256
         sender.settimeout(60)
         late = bytearray()
         while b"TASK_STATE_COMPLETED" not in late:

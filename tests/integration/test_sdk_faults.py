@@ -382,6 +382,36 @@ async def test_the_sdk_alone_lists_everything_by_such_a_filter(sdk):
     assert (await sdk.get("/tasks", params={"status": "completed"}, headers=V10)).status_code == 200
 
 
+@pytest.mark.parametrize("value", ["maybe", "", "1", "yes"])
+async def test_a_boolean_of_a_query_is_true_or_false(memory_host, connect, fresh, value):
+    """Anything else is 400: counted as false it would leave out what was asked for. In capitals it is as good."""
+    client = connect(memory_host, REST_10)
+    await client.send("hello", context=fresh)
+    with pytest.raises(Refused) as refused:
+        await client.list(contextId=fresh, includeArtifacts=value)
+    assert (refused.value.code, "includeArtifacts" in str(refused.value)) == (-32602, True)
+    for known, has in (("true", True), ("True", True), ("false", False)):
+        (task,) = (await client.list(contextId=fresh, includeArtifacts=known))["tasks"]
+        assert ("artifacts" in task) is has
+
+
+@pytest.mark.parametrize("name", ["pageSize", "historyLength", "statusTimestampAfter", "pageToken"])
+async def test_what_else_a_query_names_has_to_be_what_it_is(memory_host, connect, name):
+    """A number, a time, a token: 400 for a word, in the list and where one task is read."""
+    client = connect(memory_host, REST_10)
+    with pytest.raises(Refused) as refused:
+        await client.list(**{name: "maybe"})
+    assert refused.value.status == 400
+    if name == "historyLength":
+        response = await client.http.get("/tasks/x", params={name: "maybe"})
+        assert response.status_code == 400
+
+
+async def test_the_sdk_alone_takes_any_boolean_for_false(sdk):
+    """Else `_known_booleans` can go."""
+    assert (await sdk.get("/tasks", params={"includeArtifacts": "maybe"}, headers=V10)).status_code == 200
+
+
 # ---------------------------------------------------------------------- tenants
 
 

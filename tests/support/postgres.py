@@ -43,8 +43,11 @@ def _as_nobody_special():
 
 
 @contextlib.contextmanager
-def serving():
-    """Runs a server; yields a function that makes a database, and tells its URL from `://` on."""
+def serving(*, durable=False):
+    """Runs a server; yields a function that makes a database, and tells its URL from `://` on.
+
+    With `durable` it is what people run: its default settings, each commit on the disk.
+    """
     binaries, user = programs(), _as_nobody_special()
     directory = Path(tempfile.mkdtemp(prefix="a2a-gcs-postgres-"))
     try:
@@ -54,8 +57,9 @@ def serving():
         data = directory / "data"
         subprocess.run([binaries / "initdb", *options, data], check=True, capture_output=True, cwd="/", **user)
         port = free_port()
-        fast = ["-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", f"unix_socket_directories={directory}"]
+        fast = [] if durable else ["-c", "fsync=off", "-c", "shared_buffers=16MB"]
         command = [binaries / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), *fast]
+        command += ["-c", f"unix_socket_directories={directory}"]
         with (directory / "log").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **user)
         try:

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from structlog.testing import capture_logs
 
 from a2a_gcs.errors import ConfigError
-from a2a_gcs.host.agent_card import LINEAR_EXECUTION, card_signer, interfaces, list_grpc
+from a2a_gcs.host.agent_card import LINEAR_EXECUTION, interfaces, list_grpc
 from a2a_gcs.host.app import create_app
+from a2a_gcs.host.card_signing import card_signer
 from a2a_gcs.host.settings import Settings
 
 PATH = "/.well-known/agent-card.json"

@@ -144,10 +144,10 @@ def no_recheck():
     free, of = ledger.Ledger._free, ledger.Ledger._ledger
     as_read = contextvars.ContextVar("as_read", default=None)
 
-    async def free_as_read(self, record):
+    async def free_as_read(self, record, active):
         token = as_read.set(record)
         try:
-            return await free(self, record)
+            return await free(self, record, active)
         finally:
             as_read.reset(token)
 

@@ -53,6 +53,7 @@ from a2a_gcs.host.admission import Admission, Place
 from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuilder
 from a2a_gcs.host.errors import reason_of, to_a2a_error
 from a2a_gcs.host.read_ahead import ReadAhead
+from a2a_gcs.host.sdk_queues import bound
 from a2a_gcs.host.sse import noted, resumes_after
 from a2a_gcs.ledger.errors import Fenced, Repeated
 from a2a_gcs.ledger.ledger import Entering, Ledger
@@ -290,6 +291,7 @@ class RequestHandler(DefaultRequestHandlerV2):
             if params.configuration.HasField("task_push_notification_config"):  # before anything is claimed
                 await self._check_push(params.configuration.task_push_notification_config)
             active, request = await self._setup_active_task(params, context)
+            await bound(active)
             claimed: Claim = context.state[CLAIM_STATE]
             theirs = active.subscribe(request=request, replace_status_update_with_task=whole_tasks)
             if whole_tasks:

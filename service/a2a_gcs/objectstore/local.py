@@ -125,10 +125,8 @@ class LocalStore(ObjectStore):
 
     async def list(self, prefix: str, *, start: str = "", page: str | None = None, limit: int = MAX_PAGE) -> Page:
         validate_limit(limit)
-        rows = await self._run(prefix, lambda tree: tree.page(prefix, start, page, limit + 1))
-        now = wall_clock()
-        infos = [replace(row.info, as_of=now) for row in rows[:limit]]
-        return Page(infos, infos[-1].key if len(rows) > limit else None)
+        infos = await self._run(prefix, lambda tree: tree.page(prefix, start, page, limit + 1, as_of=wall_clock()))
+        return Page(infos[:limit], infos[limit - 1].key if len(infos) > limit else None)
 
     async def compose(
         self,

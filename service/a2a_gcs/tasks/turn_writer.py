@@ -190,7 +190,8 @@ class TurnWriter:
         since, pace = boottime() - self._written_at, self._pace
         if since < pace.rewrite_apart:
             return False
-        size, grown = self._latest.ByteSize(), self._latest.ByteSize() / max(self._written_bytes, 1)
+        size = self._latest.ByteSize()
+        grown = size / max(self._written_bytes, 1)
         if grown >= pace.rewrite_growth and size <= pace.large_bytes:
             return True
         if size <= pace.small_bytes:

@@ -42,8 +42,11 @@ def _as_nobody_special():
 
 
 @contextlib.contextmanager
-def serving():
-    """Runs a server; yields a function that makes a database, and tells its URL from `://` on."""
+def serving(*, durable=False):
+    """Runs a server; yields a function that makes a database, and tells its URL from `://` on.
+
+    With `durable` it is what people run: its default settings, each commit on the disk.
+    """
     binaries, user = programs(), _as_nobody_special()
     directory = Path(tempfile.mkdtemp(prefix="a2a-gcs-postgres-"))
     try:
@@ -55,8 +58,9 @@ def serving():
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        fast = ["-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", f"unix_socket_directories={directory}"]
+        fast = [] if durable else ["-c", "fsync=off", "-c", "shared_buffers=16MB"]
         command = [binaries / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), *fast]
+        command += ["-c", f"unix_socket_directories={directory}"]
         with (directory / "log").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **user)
         try:

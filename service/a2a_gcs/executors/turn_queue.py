@@ -15,7 +15,7 @@ from copy import deepcopy
 from typing import TypeVar
 
 import structlog
-from a2a.helpers.proto_helpers import new_text_message
+from a2a.helpers.proto_helpers import get_message_text, new_text_message
 from a2a.server.events.event_queue import Event, EventQueue
 from a2a.types.a2a_pb2 import (
     Message,
@@ -66,6 +66,7 @@ class TurnQueue(EventQueue):
 
     Attributes:
         too_large: Why the task can only fail, once it would have held more.
+        raised: What the agent raised, if that is why the task fails; what it says is the agent's, and not for a log.
     """
 
     def __init__(  # noqa: PLR0917 - what a turn is made of
@@ -98,6 +99,7 @@ class TurnQueue(EventQueue):
         self.last: TaskStatus | None = None
         self.answered = False
         self.said_something = False
+        self.raised: BaseException | None = None
 
     def close(self) -> None:
         """Takes no more: the turn is over. What an agent emits later is dropped, and logged."""
@@ -149,12 +151,12 @@ class TurnQueue(EventQueue):
             self._dropped = True
         await asyncio.sleep(0)  # an agent that does nothing but emit is only cancelled where it waits
 
-    async def finish(self, status: TaskStatus, announce: Callable[[Event], None] | None = None) -> None:
+    async def finish(self, status: TaskStatus, announce: Callable[[Event, str | None], None] | None = None) -> None:
         """Emits the state that the turn ends in; the workspace is stored by now.
 
         Args:
             status: The state.
-            announce: Is given the very event before anybody else sees it.
+            announce: Is given the very event before anybody else sees it, and the reason if it is FAILED.
         """
         self.close()
         if not self.published:
@@ -171,8 +173,18 @@ class TurnQueue(EventQueue):
         if status is self.held:
             final.metadata.CopyFrom(self._held_metadata)
         if announce is not None:
-            announce(final)
+            announce(final, self._reason(status))
         await self._out.enqueue_event(final)
+
+    def _reason(self, status: TaskStatus) -> str | None:
+        """Why the turn ends in FAILED, without what the agent says: that is logged nowhere."""
+        if status.state != TaskState.TASK_STATE_FAILED:
+            return None
+        if status is self.held:
+            return "the agent said so"
+        if self.raised is not None and not isinstance(self.raised, A2AGcsError):
+            return f"the agent raised {type(self.raised).__name__}"
+        return get_message_text(status.message)
 
     async def announce(self, text: str) -> None:
         """Says something on the host's behalf, before the agent has its turn; the task stays in state working."""

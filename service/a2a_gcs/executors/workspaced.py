@@ -128,7 +128,7 @@ class WorkspacedExecutor(AgentExecutor):
         except WorkspaceError as e:
             if not claim.held:
                 raise
-            await queue.finish(failed(claim.ref, f"There is no place to work in: {e}"))
+            await queue.finish(failed(claim.ref, f"There is no place to work in: {e}"), claim.park_with)
         finally:
             queue.close()
 
@@ -319,6 +319,7 @@ def _final_state(claim: Claim, queue: TurnQueue, run: asyncio.Task[None]) -> Tas
         return failed(claim.ref, "The agent stopped itself before the task was done.")
     if (error := run.exception()) is not None:
         log.error("agent.failed", task_id=claim.ref.task_id, exc_info=error)
+        queue.raised = error
         return failed(claim.ref, f"The agent failed: {type(error).__name__}: {error}")
     if queue.held is not None:
         return queue.held

@@ -193,7 +193,8 @@ class Settings(AgentOptions, BaseSettings):
         Path | None, Field(description="Where running tasks get their directories; default: a temporary directory.")
     ] = None
     public_url: Annotated[
-        HttpUrl | None, Field(description="Origin that the agent card names; default: the address that is served.")
+        HttpUrl | None,
+        Field(description="Origin that the card names; default: what is served, loopback for every address."),
     ] = None
     card_max_age_seconds: Annotated[
         int, Field(ge=0, description="How long clients may keep the agent card without asking again.")

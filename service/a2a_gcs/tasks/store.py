@@ -28,7 +28,7 @@ from a2a_gcs.errors import Conflict, CorruptRecord, StoreError
 from a2a_gcs.journal import Journal
 from a2a_gcs.objectstore.port import ObjectStore
 from a2a_gcs.records import TURN_STRIDE
-from a2a_gcs.task_json import TERMINAL, stamp
+from a2a_gcs.task_json import TERMINAL, stamp, state_name
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 from a2a_gcs.tasks.listing import Settle, list_tasks
 from a2a_gcs.tasks.turn_writer import Pace, TurnWriter
@@ -213,9 +213,12 @@ class BucketTaskStore(VersionedTaskStore):
                     return await self._cancel_own(claim)
                 seq = record.meta.foreign_seq()
                 canceled = record.meta.with_(open=False, seq=seq, notice=seq)
-                return await self._records.write(record, _canceled(record), canceled)
+                written = await self._records.write(record, _canceled(record), canceled)
             except Conflict:
                 continue
+            # The turn of another host, or of none: no claim of this process ends with it.
+            log.info("task.canceled", task_id=task_id, context_id=record.ref.context_id, was=state_name(record.task))
+            return written
         return record
 
     # ------------------------------------------------------------------ inside

@@ -267,7 +267,7 @@ async def test_a_pointer_that_cannot_be_taken_back_does_no_harm():
         store.fail("delete", "tasks/*")
         with capture_logs() as logs:
             await a.ledger.release(claim)
-        assert [entry["event"] for entry in logs] == ["claim.pointer_left"]
+        assert [entry["event"] for entry in logs] == ["claim.pointer_left", "turn.ended"]
         assert await a.tasks.get(claim.ref.task_id, None) is None
         assert await a.claim()
 

@@ -183,6 +183,7 @@ def test_what_is_missing_is_told_before_anything_runs(monkeypatch):
         pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
 
     monkeypatch.setattr(postgres, "programs", programs)
+    monkeypatch.setattr(runner, "SUITES", ())
     command = typer.Typer()
     command.command()(main)
     done = CliRunner().invoke(command, ["--smoke"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tests.benchmark.measures import amount
 
 OURS = "a2a-gcs"
-PEERS = ("a2a-sdk", "a2akit", "fasta2a", "two puts")
-"""How the subjects begin that somebody else made, or designed."""
+PEERS = ("a2a-sdk", "a2akit", "fasta2a", "two puts", "tar", "restic")
+"""How the subjects begin that somebody else made, or designed; all others are limits, or parts of the whole."""
 
 REFERENCES = ("a2a-sdk, PostgreSQL", "a2a-sdk, in memory")
 """What tables divide by where a suite does not say: what people keep tasks in today."""
@@ -30,16 +31,16 @@ LEVEL = 0.95
 """From here on two rates are level: what is between them is noise."""
 
 
-def _maker(series):
-    return series.subject.partition(",")[0]
-
-
 def is_ours(series):
-    return _maker(series) == OURS
+    return _begins(series, (OURS,))
 
 
 def is_peer(series):
-    return _maker(series) in PEERS
+    return _begins(series, PEERS)
+
+
+def _begins(series, names):
+    return any(re.match(rf"{re.escape(name)}(?![\w-])", series.subject) for name in names)
 
 
 def find(results, what, subject, size):

@@ -151,6 +151,25 @@ def test_ratios_to_peers_say_who_is_ahead(tasks, tmp_path):
     assert "4 of" not in behind
 
 
+@pytest.mark.parametrize(
+    ("subject", "ours", "peer"),
+    [
+        ("a2a-gcs", True, False),
+        ("a2a-gcs, gs://", True, False),
+        ("a2a-gcs-like", False, False),
+        ("a2a-sdk, SQLite", False, True),
+        ("two puts, emulator", False, True),
+        ("tar | gzip -1", False, True),
+        ("the emulator by itself", False, False),
+        ("target", False, False),
+    ],
+)
+def test_who_made_what_is_told_by_how_it_is_named(subject, ours, peer):
+    """The product, a peer, or neither: such as a limit that nobody can pass."""
+    series = Series("put", subject, "s")
+    assert (standing.is_ours(series), standing.is_peer(series)) == (ours, peer)
+
+
 def test_what_is_level_is_not_behind(tmp_path):
     """Noise is no news, and a suite without peers has nothing to be behind in."""
     level = results("tasks", "Short tasks", rates("short tasks", ours=96, sdk=100))

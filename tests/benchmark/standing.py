@@ -12,7 +12,7 @@ PEERS = ("a2a-sdk", "a2akit", "fasta2a", "two puts", "tar", "restic")
 """How the subjects begin that somebody else made, or designed; all others are limits, or parts of the whole."""
 
 REFERENCES = ("a2a-sdk, PostgreSQL", "a2a-sdk, in memory")
-"""What tables divide by where a suite does not say: what people keep tasks in today."""
+"""What tables divide by where a suite does not say: what people keep tasks in today; else its first peer."""
 
 CHARTED = (
     ("tasks", "short tasks", None),
@@ -53,8 +53,9 @@ def find(results, what, subject, size):
 
 def reference(results):
     """The subject that the table of a suite divides by; empty if there is none."""
-    there = {one.subject for one in results.series}
-    return next((one for one in (results.reference, *REFERENCES) if one in there), "")
+    there = dict.fromkeys(one.subject for one in results.series)
+    peers = dict.fromkeys(one.subject for one in results.series if is_peer(one))
+    return next((one for one in (results.reference, *REFERENCES, *peers) if one in there), "")
 
 
 def advantage(ours, theirs):

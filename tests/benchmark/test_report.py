@@ -110,6 +110,10 @@ def test_the_table_of_a_suite_has_medians_spreads_and_ratios(tasks, tmp_path):
     ]
     tasks.reference = "a2a-gcs, memory"
     assert "÷ a2a-gcs, memory" in part(written(tmp_path, tasks), "Short tasks")
+    for one in tasks.series:
+        one.subject = one.subject.replace("a2a-sdk, PostgreSQL", "tar czf")
+    tasks.reference = "not measured"
+    assert "÷ tar czf" in part(written(tmp_path, tasks), "Short tasks")
 
 
 def test_sizes_stand_side_by_side_with_how_cost_grows(growing, tasks, tmp_path):

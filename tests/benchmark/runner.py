@@ -108,10 +108,13 @@ class Bench:
         """Why the product is behind a peer in this; the report prints it where it is."""
         self.results.reasons[what] = text
 
-    def alternate(self, subjects, what=""):
-        """Yields every subject once a round, in turn, and shows how far it is; odd rounds in reverse."""
-        subjects = list(subjects)
-        order = [one for n in range(self.rounds) for one in (reversed(subjects) if n % 2 else subjects)]
+    def alternate(self, subjects, what="", *, rounds=None):
+        """Yields every subject once a round, in turn, and shows how far it is; odd rounds in reverse.
+
+        `rounds` are fewer than the suite's, for what takes minutes.
+        """
+        subjects, count = list(subjects), min(self.rounds, rounds or self.rounds)
+        order = [one for n in range(count) for one in (reversed(subjects) if n % 2 else subjects)]
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console, transient=True) as progress:
             bar = progress.add_task(what or self.results.suite, total=len(order))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from tests.benchmark.measures import amount
@@ -88,6 +89,13 @@ def _headlined(found):
         yield [one for one in by_suite.get(suite, []) if (one.what, one.size) == (what, size)]
 
 
+def at_one_size(series):
+    """Those of the largest size that most were measured at."""
+    sizes = Counter(one.size for one in series)
+    largest = max(sizes, key=lambda size: (sizes[size], size or 0))
+    return [one for one in series if one.size == largest]
+
+
 @dataclass(frozen=True)
 class Behind:
     """Something that a peer does better.
@@ -106,11 +114,12 @@ class Behind:
 
 
 def behind(found):
-    """Everything, in all suites, in which the product is behind a peer."""
+    """Everything, in all suites, in which the product is behind a peer, each at the size of `at_one_size`."""
     rows = []
     for results in found:
-        for what, size in dict.fromkeys((one.what, one.size) for one in results.series):
-            some = [one for one in results.series if (one.what, one.size) == (what, size)]
+        for what in dict.fromkeys(one.what for one in results.series):
+            some = at_one_size([one for one in results.series if one.what == what])
+            size = some[0].size
             pairs = [text for ours in filter(is_ours, some) if (text := _lost(ours, filter(is_peer, some)))]
             if pairs:
                 title = what if size is None else f"{what}, {amount(size)}"

@@ -49,6 +49,7 @@ def tasks():
         [
             Aim("Short tasks a | b, as `a|b`", 4.0, 4, at_least=True, unit="times", why="not to be seen"),
             Aim("Half of *memory*", 0.4996, 0.5, at_least=True, why="It writes <twice>."),
+            Aim("Bytes", 3.002, 3, at_least=False),
         ],
         reasons={"short tasks": "Two <unconditional> writes | a task."},
         notes=["One note,\nover two lines."],
@@ -82,7 +83,7 @@ def part(text, title):
 def test_every_aim_is_told_as_met_or_missed(tasks, growing, tmp_path):
     """Missed ones first, with their reason; what was measured never reads as the bound unless it is."""
     text = written(tmp_path, tasks, growing)
-    assert "2 of 3 are met." in text
+    assert "2 of 4 are met." in text
     assert rows(text, "## Aims") == [
         [
             "**missed**",
@@ -91,6 +92,7 @@ def test_every_aim_is_told_as_met_or_missed(tasks, growing, tmp_path):
             "≥ 0.5000",
             "[Short tasks](#short-tasks)",
         ],
+        ["**missed**", "Bytes", "3.002", "≤ 3", "[Short tasks](#short-tasks)"],
         ["met", r"Short tasks a \| b, as `a\|b`", "4 times", "≥ 4 times", "[Short tasks](#short-tasks)"],
         ["met", "Growth of listing", "1", "≤ 1.10", "[ListTasks](#listtasks)"],
     ]
@@ -172,6 +174,14 @@ def test_who_made_what_is_told_by_how_it_is_named(subject, ours, peer):
     """The product, a peer, or neither: such as a limit that nobody can pass."""
     series = Series("put", subject, "s")
     assert (standing.is_ours(series), standing.is_peer(series)) == (ours, peer)
+
+
+def test_what_is_behind_is_told_at_the_largest_size():
+    """The largest that most were measured at, as in the charts; smaller ones are in the table."""
+    some = [*rates("put", 10, ours=1, sdk=2), *rates("put", 20, ours=3, sdk=4), *rates("put", 40, ours=5)]
+    assert [(one.what, one.pairs) for one in standing.behind([results("tasks", "Short tasks", some)])] == [
+        ("put, 20", ["a2a-gcs, memory: 0.75 of a2a-sdk, PostgreSQL"])
+    ]
 
 
 def test_what_is_level_is_not_behind(tmp_path):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tests.benchmark.measures import amount
 
 OURS = "a2a-gcs"
-PEERS = ("a2a-sdk", "a2akit", "fasta2a", "two puts", "tar", "restic")
-"""How the subjects begin that somebody else made, or designed; all others are limits, or parts of the whole."""
+PEERS = ("a2a-sdk", "a2akit", "fasta2a", "two puts", "tar czf", "tar | gzip -1", "tar | zstd -1", "restic")
+"""How the subjects begin that somebody else made, or designed."""
 
 REFERENCES = ("a2a-sdk, PostgreSQL", "a2a-sdk, in memory")
 """What tables divide by where a suite does not say: what people keep tasks in today; else its first peer."""

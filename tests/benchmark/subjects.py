@@ -153,12 +153,20 @@ def fasta2a_in_memory(directory):
     return running(Peer("fasta2a", "fasta2a_server.py", log=directory / "fasta2a.log"))
 
 
+TWO_PUTS = (
+    "Two puts is a small store with the design of gemini-cli's, on a2a-sdk's request handler and this project's client "
+    "of cloud storage: with each event it writes the whole task and the whole workspace, here one small file, over what "
+    "is there. The emulator takes any number of writes to an object from it, cloud storage one a second"
+)
+"""For readers, to be ended with what the limit would do."""
+
+
 @contextlib.contextmanager
 def two_puts_on_the_emulator(directory, *, write_limit=False):
     """The design of `peers/two_puts_store.py`.
 
     It writes to the same two objects with each event, and cloud storage takes one write a second to an object
-    (FACTS 1): the emulator holds it to that only with `write_limit`, as otherwise nothing else could be seen.
+    (its quotas): the emulator holds it to that only with `write_limit`, as otherwise nothing else could be seen.
     """
     workspace = directory / f"two-puts-{next(_numbers)}"
     workspace.mkdir()

@@ -18,7 +18,7 @@ import time
 
 from fake_gcs.meter import billing_class
 from tests.benchmark.load import clients_of
-from tests.benchmark.subjects import OURS, PEERS, SDK, compared, serving
+from tests.benchmark.subjects import OURS, PEERS, SDK, TWO_PUTS, compared, serving
 from tests.benchmark.work import Work, verified
 from tests.support.cost import Meter
 
@@ -122,8 +122,8 @@ def _tell(bench):
         at_most=3,
     )
     bench.note(
-        "Two puts an event write the same two objects again and again. The emulator takes any number of such writes "
-        "here, cloud storage one a second: there, a stream of 1,000 chunks takes a quarter of an hour, or fails."
+        f"{TWO_PUTS}: there, a stream of 1,000 chunks takes a quarter of an hour, or fails. "
+        "a2a-gcs is held to it here too."
     )
     bench.note(
         "fasta2a's one worker runs one stream after another; its storage appends no chunks, so it keeps the artifact "

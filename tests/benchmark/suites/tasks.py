@@ -18,7 +18,7 @@ from a2a_gcs.objectstore.gcs import GCSStore
 from a2a_gcs.objectstore.port import IF_ABSENT
 from tests.benchmark.load import Client, clients_of, closed_loop, open_loop
 from tests.benchmark.runner import SEED
-from tests.benchmark.subjects import OURS, PEERS, SDK, compared, serving, two_puts_on_the_emulator
+from tests.benchmark.subjects import OURS, PEERS, SDK, TWO_PUTS, compared, serving, two_puts_on_the_emulator
 from tests.benchmark.work import Work, verified
 from tests.support.cost import Meter
 
@@ -136,11 +136,7 @@ def _with_the_limit(bench):
     """One task at a time where the emulator holds to one write a second to an object, as cloud storage does."""
     with two_puts_on_the_emulator(bench.directory, write_limit=True) as server:
         seconds = asyncio.run(_one(server))
-    bench.note(
-        "Two puts an event write the same two objects again and again. The emulator takes any number of such writes "
-        f"here, cloud storage one a second: held to that, a short task alone took {seconds:.1f} s. "
-        "a2a-gcs is held to it throughout."
-    )
+    bench.note(f"{TWO_PUTS}: held to that, a short task alone took {seconds:.1f} s. a2a-gcs is held to it throughout.")
 
 
 async def _one(server):

@@ -155,8 +155,8 @@ def fasta2a_in_memory(directory):
 
 TWO_PUTS = (
     "Two puts is a small store with the design of gemini-cli's, on a2a-sdk's request handler and this project's client "
-    "of cloud storage: with each event it writes the whole task and the whole workspace, here one small file, over what "
-    "is there. The emulator takes any number of writes to an object from it, cloud storage one a second"
+    "of cloud storage: with each event it writes the whole task and the whole workspace, here one small file, over "
+    "what is there. The emulator takes any number of writes to an object from it, cloud storage one a second"
 )
 """For readers, to be ended with what the limit would do."""
 

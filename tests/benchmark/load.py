@@ -191,6 +191,16 @@ class Client:
             task = await self.get(task["id"])
         return task
 
+    async def begin(self, text, **ids):
+        """A streaming send (A2A 1.0) that is left once the agent says that it works: the task, which goes on."""
+        task = None
+        async with contextlib.aclosing(self.events(text, **ids)) as events:
+            async for event in events:
+                task = event.get("task", task)
+                if "statusUpdate" in event:
+                    return task
+        raise Refused("the stream ended before the agent worked")
+
     async def get(self, task_id):
         return await self.call(self.dialect.get, {"id": task_id})
 

@@ -54,7 +54,7 @@ async def blocking(client, text, **ids):
 
 async def streaming(client, text, **ids):
     sent, first, task, last = time.monotonic(), None, None, None
-    async for last in client.events(text, **ids):  # noqa: B007 - the last one is looked at
+    async for last in client.events(text, **ids):
         if first is None:
             first, task = time.monotonic(), last["task"]
     assert client.dialect.state(last["statusUpdate"]) == "completed", last

@@ -77,6 +77,23 @@ def running(process, dialect=Dialect10):
         process.terminate()
 
 
+def together(servers):
+    """Starts servers side by side, and ends them so; yields them in their order."""
+    return _together(list(servers))
+
+
+@contextlib.contextmanager
+def _together(servers):
+    with ThreadPoolExecutor(len(servers)) as pool:
+        starts = [pool.submit(one.__enter__) for one in servers]
+        try:
+            yield [start.result() for start in starts]
+        finally:
+            started = [one for one, start in zip(servers, starts, strict=True) if start.exception() is None]
+            for end in [pool.submit(one.__exit__, None, None, None) for one in started]:
+                end.result()
+
+
 def host(place, directory, *, agent=AGENT, **settings):
     """The product over a place that others may share."""
     number = next(_numbers)
@@ -129,7 +146,8 @@ def sdk_servers(directory, count):
     with contextlib.ExitStack() as stack:
         url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=True))('tasks')}"
         logs = [directory / f"sdk-postgresql-{next(_numbers)}.log" for _ in range(count)]
-        yield [stack.enter_context(running(Peer("a2a-sdk", "sdk_server.py", url, log=log))) for log in logs]
+        peers = [running(Peer("a2a-sdk", "sdk_server.py", url, log=log)) for log in logs]
+        yield stack.enter_context(together(peers))
 
 
 def a2akit_in_memory(directory):
@@ -162,7 +180,7 @@ TWO_PUTS = (
 
 
 @contextlib.contextmanager
-def two_puts_on_the_emulator(directory, *, write_limit=False):
+def two_puts_on_the_emulator(directory, *options, write_limit=False):
     """The design of `peers/two_puts_store.py`.
 
     It writes to the same two objects with each event, and cloud storage takes one write a second to an object
@@ -170,7 +188,7 @@ def two_puts_on_the_emulator(directory, *, write_limit=False):
     """
     workspace = directory / f"two-puts-{next(_numbers)}"
     workspace.mkdir()
-    with gateway() as (emulator, place), emulator.rules(write_limit=write_limit):
+    with gateway(*options) as (emulator, place), emulator.rules(write_limit=write_limit):
         process = OwnPeer("two_puts_store.py", place.uri, str(workspace), log=directory / "two-puts.log", **place.env)
         with running(process) as server:
             yield replace(server, emulator=emulator, bucket=place.uri.removeprefix("gs://"))

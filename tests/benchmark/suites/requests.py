@@ -3,9 +3,9 @@
 A short task writes 256 bytes into its workspace and completes. It is sent to one of two hosts on a bucket, into
 contexts of which this host knows more or less, once blocking and once streaming. The first answer is the first event of
 the stream; the answer of the blocking send is the task in its final state, workspace stored. Requests that overlap in
-time are one round trip; the emulator takes the time that the real one takes (its profile `regional`), so that none begins and
-ends while an answer is on its way to the client. What comes behind the answer (the pointer, once more) is in the totals; heartbeats, sweeps and
-the watch of other tasks are not.
+time are one round trip; the emulator takes the time that the real one takes (its profile `regional`), so that none
+begins and ends while an answer is on its way to the client. What comes behind the answer (the pointer, once more) is in
+the totals; heartbeats, sweeps and the watch of other tasks are not.
 
 Streams put out chunks of 256 bytes: 50 a second, as a model would, and as many as the agent can. Those at a pace go
 side by side, one round, as their cost follows the clock.
@@ -19,7 +19,7 @@ import contextlib
 from tests.benchmark import contexts
 from tests.benchmark.load import clients_of
 from tests.benchmark.sends import SHORT, Bucket, blocking, streaming
-from tests.benchmark.subjects import gateway, host
+from tests.benchmark.subjects import gateway, host, together
 
 TITLE = "Requests to the bucket"
 OURS = "a2a-gcs"
@@ -33,7 +33,7 @@ def run(bench):
     with contextlib.ExitStack() as stack:
         emulator, place = stack.enter_context(gateway("--latency=regional"))
         # A long lease, so that the heartbeat stays out of the way.
-        hosts = [stack.enter_context(host(place, bench.directory, lease_seconds=LEASE)) for _ in range(2)]
+        hosts = stack.enter_context(together(host(place, bench.directory, lease_seconds=LEASE) for _ in range(2)))
         asyncio.run(_measure(bench, hosts, Bucket(emulator, place.uri.removeprefix("gs://"))))
     _aims(bench)
     _notes(bench)

@@ -17,8 +17,8 @@ from tests.benchmark import environments
 from tests.benchmark.load import Dialect03, Dialect10
 from tests.support import postgres
 from tests.support.host_process import CommandProcess, HostProcess
-from tests.support.preloaded import REPOSITORY
 from tests.support.places import Place
+from tests.support.preloaded import REPOSITORY
 
 HERE = Path(__file__).parent
 AGENT = "tests.benchmark.agent:BenchmarkAgent"

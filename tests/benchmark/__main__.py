@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import pytest
@@ -57,4 +58,5 @@ def _run(name, console, *, smoke, rounds, keep):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: every server that runs is ended
     typer.run(main)

@@ -131,8 +131,15 @@ class Stream:
 
     @property
     def gaps(self):
-        """Seconds from each chunk to the next. Chunks of one read share the time since the read before."""
+        """Seconds from each chunk to the next. Chunks of one read share the time since the read before.
+
+        Nothing is known of how far apart those of the first read were, unless there is no other: then it is their share
+        of the whole time.
+        """
         reads = [(at, len(list(some))) for at, some in itertools.groupby(self.arrivals)]
+        if len(reads) == 1:
+            ((at, count),) = reads
+            return [at / count] * (count - 1)
         pairs = itertools.pairwise(reads)
         return [(at - before) / count for (before, _), (at, count) in pairs for _ in range(count)]
 
@@ -243,7 +250,7 @@ class Client:
         told = event.get("statusUpdate") or event.get("task") or event
         if "status" in told:
             stream.state = self.dialect.state(told)
-            stream.task_id = told.get("taskId") or told["id"]
+            stream.task_id = told.get("taskId") or told.get("id") or stream.task_id
 
 
 def _result(method, data):

@@ -151,20 +151,20 @@ def sdk_servers(directory, count):
 
 
 def a2akit_in_memory(directory):
-    return running(Peer("a2akit", "a2akit_server.py", "memory", log=directory / "a2akit-memory.log"), Dialect03)
+    return running(_a2akit("memory", directory / "a2akit-memory.log"), Dialect03)
 
 
 @contextlib.contextmanager
 def a2akit_on_postgresql(directory):
     with postgres.serving(durable=True) as database:
-        process = Peer(
-            "a2akit",
-            "a2akit_server.py",
-            f"postgresql+asyncpg{database('tasks')}",
-            log=directory / "a2akit-postgresql.log",
-        )
+        process = _a2akit(f"postgresql+asyncpg{database('tasks')}", directory / "a2akit-postgresql.log")
         with running(process, Dialect03) as server:
             yield server
+
+
+def _a2akit(storage, log):
+    """With room for all events of a stream: by default it drops, untold, what a client has not read 200 later."""
+    return Peer("a2akit", "a2akit_server.py", storage, log=log, A2AKIT_EVENT_BUFFER="4096")
 
 
 def fasta2a_in_memory(directory):
@@ -188,9 +188,21 @@ def two_puts_on_the_emulator(directory, *options, write_limit=False):
 
 @contextlib.contextmanager
 def serving(subjects, directory):
-    """Starts them all; yields the servers by name, in the same order."""
-    with contextlib.ExitStack() as stack:
-        yield {name: stack.enter_context(start(directory)) for name, start in subjects.items()}
+    """Starts them side by side, and ends them so; yields the servers by name, in the same order."""
+    contexts = {name: start(directory) for name, start in subjects.items()}
+    with ThreadPoolExecutor(len(contexts)) as pool:
+        starting = {name: pool.submit(context.__enter__) for name, context in contexts.items()}
+        try:
+            yield {name: one.result() for name, one in starting.items()}
+        finally:
+            running = [contexts[name] for name, one in starting.items() if not one.exception()]
+            list(pool.map(lambda context: context.__exit__(None, None, None), running))
+
+
+def compared(bench, *groups):
+    """The subjects of these groups; in a smoke run without those that differ from another by their database alone."""
+    found = {name: start for group in groups for name, start in group.items()}
+    return {name: start for name, start in found.items() if not (bench.smoke and name in ANOTHER_DATABASE)}
 
 
 OURS = {
@@ -209,3 +221,4 @@ PEERS = {
     "fasta2a, in memory": fasta2a_in_memory,
     "two puts, emulator": two_puts_on_the_emulator,
 }
+ANOTHER_DATABASE = {"a2a-sdk, SQLite", "a2akit, PostgreSQL"}

@@ -1,9 +1,9 @@
 """The event queue that an agent is given for one turn, between it and the SDK.
 
-It keeps the order of DESIGN 5: terminal and input-required states are held
+It keeps invariant I4 (ARCHITECTURE, *Invariants*): terminal and input-required states are held
 back until the workspace is stored. What is too large for task.json is put beside
 the task first (`large_parts`). It also turns what the SDK would answer
-with a broken task (FACTS 6) into what the agent meant, or into an error that
+with a broken task (ARCHITECTURE, *Where the SDK needs guarding*) into what the agent meant, or into an error that
 the agent gets where it made the mistake.
 """
 
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 E = TypeVar("E", bound=TaskStatusUpdateEvent | TaskArtifactUpdateEvent)
 
-STEPS_THROUGH_THE_SDK = 8
+STEPS_THROUGH_THE_SDK = 0
 
 HELD = TERMINAL | {TaskState.TASK_STATE_INPUT_REQUIRED}
 """States that end a turn: nobody hears of them before the workspace is stored."""
@@ -126,10 +126,6 @@ class TurnQueue(EventQueue):
         """
         async with self._one_at_a_time:
             await self._take(event)
-        # An agent that never waits would fill the SDK's queues, where each event has a copy of the whole task beside it
-        # (5,000 events: 377 MB). It waits for about as many steps as an event takes through them (then: 3 to 12 MB).
-        for _ in range(STEPS_THROUGH_THE_SDK):
-            await asyncio.sleep(0)
 
     async def _take(self, event: Event) -> None:
         if self._closed or self.ended:

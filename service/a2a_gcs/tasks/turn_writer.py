@@ -1,6 +1,6 @@
-"""Writes the task of one turn: what matters at once, the rest coalesced (DESIGN 5).
+"""Writes the task of one turn: what matters at once, the rest coalesced (decision 0002).
 
-An object takes about one write a second (FACTS 1). So an update of a running
+An object takes about one write a second (service/docs/limits.md). So an update of a running
 task is acknowledged at once, is durable in the journal within a quarter of a
 second, and enters task.json when that has grown to several times its size: the
 bytes written stay linear in the agent's output (decision 0002). States that somebody waits
@@ -196,7 +196,8 @@ class TurnWriter:
         since, pace = boottime() - self._written_at, self._pace
         if since < pace.rewrite_apart:
             return False
-        size, grown = self._latest.ByteSize(), self._latest.ByteSize() / max(self._written_bytes, 1)
+        size = self._latest.ByteSize()
+        grown = size / max(self._written_bytes, 1)
         if grown >= pace.rewrite_growth and size <= pace.large_bytes:
             return True
         if size <= pace.small_bytes:

@@ -1,9 +1,9 @@
 """A short task is one message, answered by five chunks of 64 bytes and the end, over a blocking send.
 
-Every server does the same work, and each answer is read for it. All of them run throughout, and take turns of a few
-seconds. Closed loop: 16 tasks under way at any time, each in a context of its own. Open loop, in one turn: tasks come at
-random times, at half of the rate that a2a-sdk on PostgreSQL reaches, and a latency counts from when a task was due.
-How cost grows: the seconds of all turns together, after a quarter, half and all of the tasks that one server has done.
+Every server does the same work, and each answer is read for it. All servers run throughout, and take turns of about a
+second. Closed loop: 16 tasks under way at any time, each in a context of its own. Open loop, in one round: tasks come
+at random times, at half of the rate that a2a-sdk on PostgreSQL reaches, and a latency counts from when a task was due.
+How cost grows: the seconds of all turns together, after a quarter, half and all of the tasks that a server has done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from a2a_gcs.objectstore.gcs import GCSStore
 from a2a_gcs.objectstore.port import IF_ABSENT
 from tests.benchmark.load import Client, clients_of, closed_loop, open_loop
 from tests.benchmark.runner import SEED
-from tests.benchmark.subjects import OURS, PEERS, SDK, serving, two_puts_on_the_emulator
+from tests.benchmark.subjects import OURS, PEERS, SDK, compared, serving, two_puts_on_the_emulator
 from tests.benchmark.work import Work, verified
 from tests.support.cost import Meter
 
@@ -36,9 +36,10 @@ EMULATOR = "the emulator by itself"
 
 
 def run(bench):
-    with serving({**OURS, **SDK, **PEERS}, bench.directory) as servers:
+    with serving(compared(bench, OURS, SDK, PEERS), bench.directory) as servers:
         asyncio.run(_measure(bench, servers))
-    _with_the_limit(bench)
+    if not bench.smoke:
+        _with_the_limit(bench)
     _tell(bench)
 
 
@@ -47,7 +48,7 @@ async def _measure(bench, servers):
         named = dict(zip(servers, clients, strict=True))
         for client in clients:
             await verified(client)
-            await _closed(client, count=2 * CONCURRENCY)
+            await _closed(client, count=CONCURRENCY if bench.smoke else 2 * CONCURRENCY)
         meters = {name: Meter(one.emulator, one.bucket) for name, one in servers.items() if one.emulator}
         ends = await _closed_loops(bench, named, servers[EMULATED])
         for name, meter in meters.items():
@@ -60,7 +61,7 @@ async def _measure(bench, servers):
 
 async def _closed_loops(bench, named, emulated):
     """Measures rates, and answers for each server when its tasks ended, on a clock that runs in its own turns only."""
-    seconds = 0.3 if bench.smoke else 1.2
+    seconds = 0.2 if bench.smoke else 1.2
     ends = {name: [] for name in named}
     spent = dict.fromkeys(named, 0.0)
     for name in bench.alternate([*named, EMULATOR], "closed loop"):
@@ -97,7 +98,7 @@ async def _write_rate(server, seconds):
 
 
 async def _open_loops(bench, named):
-    rate, seconds = bench.median("short tasks", REFERENCE) / 2, 1 if bench.smoke else 3
+    rate, seconds = bench.median("short tasks", REFERENCE) / 2, 0.5 if bench.smoke else 3
     for name, client in named.items():
         done = await open_loop(lambda _, c=client: SHORT.send(c), rate=rate, seconds=seconds, seed=SEED)
         assert not done.errors, (name, done.errors[:3])
@@ -119,8 +120,9 @@ def _with_the_limit(bench):
     with two_puts_on_the_emulator(bench.directory, write_limit=True) as server:
         seconds = asyncio.run(_one(server))
     bench.note(
-        "Two puts an event write the same two objects again and again. The emulator takes any number of such writes here, "
-        f"cloud storage one a second: held to that, one short task alone took {seconds:.1f} s. a2a-gcs is held to it."
+        "Two puts an event write the same two objects again and again. The emulator takes any number of such writes "
+        f"here, cloud storage one a second: held to that, a short task alone took {seconds:.1f} s. "
+        "a2a-gcs is held to it throughout."
     )
 
 
@@ -155,9 +157,7 @@ def _tell(bench):
         at_least=0.7,
     )
     bench.note(
-        "fasta2a answers a send before the task has run: it is asked every 2 ms until the task has ended. Its one worker "
-        "does one task after another, and its storage appends no chunks, so it keeps the whole artifact at the end."
+        "fasta2a answers a send before the task has run: it is asked every 2 ms until the task has ended. Its one "
+        "worker does one task after another; its storage appends no chunks, so it keeps the artifact at the end."
     )
-    bench.note(
-        "a2akit keeps chunks ten at a time, or at the end. It brings uvloop and httptools, the others run without."
-    )
+    bench.note("a2akit keeps chunks ten at a time, or at the end. Of all, it alone comes with uvloop and httptools.")

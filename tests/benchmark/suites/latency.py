@@ -1,5 +1,5 @@
-"""The emulator takes the time that a bucket in the client's region takes (its profile `regional`: 20 ms for the metadata
-of an object, 30 for its content, 60 for a write, and 8 ms a megabyte; a documented choice, as nothing was measured on
+"""The emulator takes the time that a bucket in the client's region takes (its profile `regional`: 20 ms for metadata of
+an object, 30 for its content, 60 for a write, and 8 ms a megabyte; a documented choice, as nothing was measured on
 the real one). One client, one send at a time, so nothing but round trips and the server's own work is in the numbers.
 
 A short task writes 256 bytes into its workspace. The first event is that of a streaming send, the answer that of a

@@ -129,7 +129,7 @@ async def _paced(client, lengths):
 
 def _notes(bench):
     bench.note(
-        f"An event takes about 135 bytes beside its chunk, in the journal and in task.json: in chunks of {SMALL} bytes a "
+        f"An event takes about 135 bytes beside its chunk, in journal and task.json: in chunks of {SMALL} bytes a "
         "stream writes more for its output than with chunks of a kilobyte, which is what the aim on bytes is about."
     )
     bench.note(

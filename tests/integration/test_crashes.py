@@ -51,7 +51,7 @@ async def _opens_with_tar(place, key, journal, directory):
     if place.env:
         bucket = place.uri.removeprefix("gs://")
         url = f"{place.env['STORAGE_EMULATOR_HOST']}/storage/v1/b/{bucket}/o/{quote(key, safe='')}"
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=60) as http:
             resource = (await http.get(url)).json()
         assert resource["contentType"] == "application/gzip"
         assert not resource.get("contentEncoding")
@@ -195,7 +195,7 @@ async def _listed(client, context):
 
 async def test_a_turn_that_never_ends_is_ended(place, hosts, connect, fresh):
     """With max_run_seconds a hung task fails, says why, and frees its context."""
-    client = connect(hosts(place, max_run_seconds=1))
+    client = connect(hosts(place, max_run_seconds=3))
     hung = await client.send("sleep 60", context=fresh)
     assert (hung.state, (await client.get(hung.id)).raw) == ("failed", hung.raw)
     assert hung.text

@@ -19,21 +19,21 @@ from a2a_gcs.cli.errors import CommandFailed
 from a2a_gcs.cli.listening import listen
 from a2a_gcs.clock import boottime
 from a2a_gcs.errors import A2AGcsError
-from a2a_gcs.host.app import create_app
 from a2a_gcs.host.logging import cloud_project, configure_logging
-from a2a_gcs.host.telemetry import configure_telemetry, flush_telemetry
+from a2a_gcs.host.telemetry import configure_telemetry, flush_telemetry, import_sdk
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Iterator
     from types import FrameType
 
+    from fastapi import FastAPI
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from a2a_gcs.host.settings import Settings
 
 GRACE_SECONDS = 1
-"""How long connections may go on after the drain, which has ended their work; SIGKILL comes after 10 s (FACTS 2)."""
+"""How long connections may go on after the drain, which has ended their work; on Cloud Run SIGKILL comes after 10 s."""
 
 _THREADS = "host-thread"
 _LOOK_SECONDS = 0.05
@@ -164,10 +164,17 @@ def host_until_stopped(
     """
     configure_logging(settings.log_level, project=cloud_project())
     configure_telemetry(settings)
+    import_sdk()
     try:
         _host(settings, port_wait, ready)
     finally:
         flush_telemetry()
+
+
+def _app(settings: Settings) -> FastAPI:
+    from a2a_gcs.host.app import create_app  # noqa: PLC0415 - after `import_sdk`
+
+    return create_app(settings)
 
 
 def _host(settings: Settings, port_wait: float, ready: Callable[[Host], None]) -> None:
@@ -177,7 +184,7 @@ def _host(settings: Settings, port_wait: float, ready: Callable[[Host], None]) -
     with listen(settings.host, settings.port, wait=port_wait) as listener:
         port = listener.getsockname()[1]
         bound = settings.model_copy(update={"port": port})
-        app = create_app(bound)
+        app = _app(bound)
         server = Host(app, f"http://{_address(bound.host, port)}", getattr(app.state, "drain", None))
         ready(server)
         try:
@@ -190,7 +197,7 @@ def _host(settings: Settings, port_wait: float, ready: Callable[[Host], None]) -
 
 async def _grpc_until_stopped(settings: Settings) -> None:
     """The application without its HTTP server: its lifespan serves gRPC on the port itself."""
-    app = create_app(settings)
+    app = _app(settings)
     signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

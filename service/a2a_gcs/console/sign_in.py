@@ -102,7 +102,7 @@ class SignIn:
 
         secret = csrf_secret(request)
         query = f"?{request.url.query}" if request.url.query else ""
-        wanted = following or (_inside(request.url.path + query) if request.method == "GET" else PATH)
+        wanted = following or (_inside(request.url.path + query) if request.method in {"GET", "HEAD"} else PATH)
         html = bare_page("sign_in.html", title=self._title, csrf=secret, problem=problem, next=wanted)
         response = HTMLResponse(html, status_code=status, headers={"WWW-Authenticate": 'Bearer realm="a2a-gcs"'})
         keep_csrf(response, request, secret)

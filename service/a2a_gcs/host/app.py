@@ -135,12 +135,14 @@ def _title(services: Services) -> str:
 def _add_agent(app: FastAPI, agent: HostedAgent, handler: RequestHandler, settings: Settings) -> None:
     """Card, JSON-RPC and REST of one agent. REST comes last: its paths are the most general."""
     app.add_exception_handler(RequestTooLarge, answer_too_large)
+    cards = card_routes(agent.card, max_age=settings.card_max_age_seconds)
     add_a2a_routes_to_fastapi(
         app,
-        agent_card_routes=card_routes(agent.card, max_age=settings.card_max_age_seconds),
+        agent_card_routes=cards,
         jsonrpc_routes=jsonrpc_routes(handler, "/"),
         rest_routes=rest_routes(handler, tenants=True),
     )
+    app.router.routes.extend(cards)  # these answer HEAD, which the SDK leaves out of its own for the sake of the schema
 
 
 def _signer(settings: Settings) -> Signer | None:
@@ -184,19 +186,17 @@ def _allow_origins(app: FastAPI, origins: str) -> None:
     app.add_middleware(
         CORSMiddleware,
         allow_origins=[one.strip() for one in origins.split(",") if one.strip()],
-        allow_methods=["GET", "POST", "DELETE"],
+        allow_methods=["GET", "HEAD", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=["ETag", "WWW-Authenticate"],
     )
 
 
 def _add_probes(app: FastAPI, services: Services) -> None:
-    @app.get("/health", tags=["probes"])
     async def health() -> dict[str, str]:
         """The process is up."""
         return {"status": "ok"}
 
-    @app.get("/ready", tags=["probes"])
     async def ready() -> JSONResponse:
         """The bucket is reachable and the heartbeat is fresh; with authentication, why not is in the log alone."""
         problem = await _problem(services)
@@ -206,13 +206,23 @@ def _add_probes(app: FastAPI, services: Services) -> None:
             return JSONResponse({"status": "not ready", **told}, status_code=503)
         return JSONResponse({"status": "ready"})
 
+    _add_probe(app, "/health", health)
+    _add_probe(app, "/ready", ready)
+
 
 def _add_metrics(app: FastAPI) -> None:
-    @app.get(METRICS_PATH, tags=["probes"], response_class=Response)
     def metrics() -> Response:
         """What this process counts and measures, in Prometheus's text format."""
         body, content_type = exposition()
         return Response(body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+    _add_probe(app, METRICS_PATH, metrics, response_class=Response)
+
+
+def _add_probe(app: FastAPI, path: str, answer: Callable[[], Any], **options: Any) -> None:
+    """GET, and HEAD, which FastAPI does not add by itself; the schema would have the one operation twice."""
+    app.add_api_route(path, answer, methods=["GET"], tags=["probes"], **options)
+    app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
 
 
 async def _problem(services: Services) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from a2a_gcs.errors import Conflict, PermissionDenied, Unavailable
-from a2a_gcs.objectstore.local_tree import Draft, LocalTree, Row
+from a2a_gcs.objectstore.local_tree import HIDDEN, Draft, LocalTree, Row
 from a2a_gcs.objectstore.memory import wall_clock
 from a2a_gcs.objectstore.port import MAX_PAGE, Blob, Mode, ObjectInfo, ObjectStore, Page, Source
 from a2a_gcs.objectstore.rules import (
@@ -46,6 +46,11 @@ class LocalStore(ObjectStore):
         self._durable = durable
         self._opening = threading.Lock()
         self._opened: LocalTree | None = None
+
+    @staticmethod
+    def is_at(root: Path) -> bool:
+        """Whether objects have been kept under a directory, or could have been: it has been opened before."""
+        return (root / HIDDEN).is_dir()
 
     async def get(self, key: str, *, version: int | None = None, with_metadata: bool = False) -> Blob:
         validate_key(key)
@@ -120,10 +125,8 @@ class LocalStore(ObjectStore):
 
     async def list(self, prefix: str, *, start: str = "", page: str | None = None, limit: int = MAX_PAGE) -> Page:
         validate_limit(limit)
-        rows = await self._run(prefix, lambda tree: tree.page(prefix, start, page, limit + 1))
-        now = wall_clock()
-        infos = [replace(row.info, as_of=now) for row in rows[:limit]]
-        return Page(infos, infos[-1].key if len(rows) > limit else None)
+        infos = await self._run(prefix, lambda tree: tree.page(prefix, start, page, limit + 1, as_of=wall_clock()))
+        return Page(infos[:limit], infos[limit - 1].key if len(infos) > limit else None)
 
     async def compose(
         self,

@@ -152,15 +152,15 @@ class LocalTree:
                 return row, self._blob_path(row.blob).open("rb")
         raise Unavailable(key, FileNotFoundError(f"no body {row.blob}"))
 
-    def page(self, prefix: str, start: str, after: str | None, limit: int) -> list[Row]:
-        """Up to `limit` objects in key order; memcmp order of blobs is UTF-8 byte order."""
+    def page(self, prefix: str, start: str, after: str | None, limit: int, *, as_of: float) -> list[ObjectInfo]:
+        """Up to `limit` objects in key order, as of a moment; memcmp order of blobs is UTF-8 byte order."""
         following = after.encode() + b"\0" if after is not None else b""  # one bound: of two, SQLite seeks but one
         lower = max(prefix.encode(), start.encode(), following)
         raw = prefix.encode()
         upper = raw[:-1] + bytes([raw[-1] + 1]) if raw else b"\xff"  # no UTF-8 byte is 0xff
         with self._using_db:
             rows = self._db.execute(_PAGE, (lower, upper, limit)).fetchall()
-        return [_row(columns) for columns in rows]
+        return [_row(columns, as_of).info for columns in rows]
 
     # Writing
 
@@ -322,7 +322,7 @@ class LocalTree:
                     path.unlink()
 
 
-def _row(columns: tuple[bytes, int, str, int, str, str, str, float]) -> Row:
+def _row(columns: tuple[bytes, int, str, int, str, str, str, float], as_of: float = 0.0) -> Row:
     key, version, blob, size, crc32c, content_type, metadata, updated = columns
     info = ObjectInfo(
         key=key.decode(),
@@ -332,6 +332,7 @@ def _row(columns: tuple[bytes, int, str, int, str, str, str, float]) -> Row:
         metadata=json.loads(metadata),
         content_type=content_type,
         updated=updated,
+        as_of=as_of,
     )
     return Row(info, blob)
 

@@ -63,7 +63,7 @@ class RetryingStore(ObjectStore):
     write is reported as a Conflict, the object is read back: with this id on
     it, it was an earlier try that won, and the write is a success. After
     Throttled the object is read again before it is written again: in a race
-    GCS answers losers with 429 as well (FACTS 1).
+    GCS answers losers with 429 as well (reported: delta-io/delta-rs#2451).
 
     Errors carry `ambiguous` when any try of the call was. `put_stream` is tried
     once, `stream` only until its first chunk.
@@ -246,18 +246,26 @@ class RetryingStore(ObjectStore):
             return None
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        began = self._clock()
+        try:
+            return await attempt()  # almost always that is all; tenacity takes longer than most calls do
+        except (Throttled, Unavailable) as error:
+            return await self._try_again(attempt, error, began)
+
+    async def _try_again(self, attempt: Callable[[], Awaitable[T]], first: StoreError, began: float) -> T:
         tries = 0
 
         async def once() -> T:  # tenacity awaits only what it sees to be a coroutine function
             nonlocal tries
             tries += 1
+            if tries == 1:
+                raise first
             before = retries_before.set(tries - 1)
             try:
                 return await attempt()
             finally:
                 retries_before.reset(before)
 
-        began = self._clock()
         retrying = AsyncRetrying(
             sleep=self._sleep,
             wait=self._wait,

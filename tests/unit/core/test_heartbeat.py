@@ -229,7 +229,7 @@ async def test_a_suspended_host_disowns_its_claims_also_while_its_loop_is_blocke
 
     async def renewed_with(next_number):
         async with LocalStore(tmp_path) as store:
-            await until(lambda: is_renewed(store, next_number), seconds=10)
+            await until(lambda: is_renewed(store, next_number))
 
     async def is_renewed(store, next_number):
         found.append(await stored(store))

@@ -18,6 +18,7 @@ from tests.support.faulty_store import FaultyStore
 from tests.support.hosts import COMPLETED, FAILED, INPUT_REQUIRED, Bucket
 from tests.support.places import Place
 from tests.support.turn_host import TurnHost, journals, said
+from tests.support.untouched import untouched
 from tests.support.waiting import until
 
 KEPT = 1 << 20
@@ -254,10 +255,9 @@ async def test_what_cannot_be_started_from_is_refused(start, bucket, named):
         unsaved = await host.send("fail 2")
         task_id = {"another context's": other.id, "never saved": unsaved.id}.get(named, named)
         place = Place("memory", opened=bucket.store)
-        before = await place.versions()
-        with pytest.raises(InvalidParamsError):
-            await starting_from(host, task_id)
-        assert await place.versions() == before
+        async with untouched(place):
+            with pytest.raises(InvalidParamsError):
+                await starting_from(host, task_id)
         assert said(await host.send("3")) == "1;3;"
 
 

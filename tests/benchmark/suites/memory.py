@@ -34,12 +34,13 @@ QUIET_SECONDS = 2.0
 
 
 def run(bench):
+    subjects = list(SUBJECTS)[1:3] if bench.smoke else SUBJECTS
     for what, (counts, part) in PARTS.items():
         with contextlib.ExitStack() as stack:
-            servers = {name: stack.enter_context(start(bench.directory)) for name, start in SUBJECTS.items()}
+            servers = {name: stack.enter_context(SUBJECTS[name](bench.directory)) for name in subjects}
             fewer = [count // 10 for count in counts[:2]]
             asyncio.run(_measure(bench, what, fewer if bench.smoke else counts, part, servers))
-    for name in SUBJECTS:
+    for name in subjects:
         _each(bench, name)
     bench.note(
         "A host of a2a-gcs remembers the last 10,000 contexts and ends of tasks, and keeps up to 1,000 directories of "
@@ -61,20 +62,21 @@ async def _measure(bench, what, counts, part, servers):
         loads = {name: part(client, stack) for name, client in zip(servers, clients, strict=True)}
         for name in bench.alternate(loads, "warm-up", rounds=1):
             await loads[name].prepare()
-        idle = await _private(servers)
+        quiet = QUIET_SECONDS / 10 if bench.smoke else QUIET_SECONDS
+        idle = await _private(servers, quiet)
         if what == PARKED:
             for name, memory in idle.items():
                 bench.record(IDLE, name, memory, "MiB")
         for before, count in itertools.pairwise((0, *counts)):
             for name in bench.alternate(loads, f"{count:,} {what}", rounds=1):
                 await loads[name].add(count - before)
-            for name, memory in (await _private(servers)).items():
+            for name, memory in (await _private(servers, quiet)).items():
                 bench.record(what, name, memory - idle[name], "MiB", size=count)
 
 
-async def _private(servers):
-    """MiB that each server has for itself."""
-    await asyncio.sleep(QUIET_SECONDS)
+async def _private(servers, quiet):
+    """MiB that each server has for itself, so many seconds from now."""
+    await asyncio.sleep(quiet)
     return {name: private_bytes(server.pid) / (1 << 20) for name, server in servers.items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.benchmark.measures import amount
 
 OURS = "a2a-gcs"
-PEERS = ("a2a-sdk", "a2akit", "fasta2a", "two puts")
+PEERS = ("a2a-sdk", "a2akit", "fasta2a", "two puts", "tar czf", "tar | gzip -1", "tar | zstd -1", "restic")
 """How the subjects begin that somebody else made, or designed."""
 
 REFERENCES = ("a2a-sdk, PostgreSQL", "a2a-sdk, in memory")

@@ -42,6 +42,7 @@ def run(bench):
             asyncio.run(_measure(bench, what, fewer if bench.smoke else counts, part, servers))
     for name in subjects:
         _each(bench, name)
+    bench.reason(IDLE, "More is loaded than in the SDK's server: FastAPI, metrics, workspaces, and what guards tasks.")
     bench.note(
         "A host of a2a-gcs remembers the last 10,000 contexts and ends of tasks, and keeps up to 1,000 directories of "
         "ended tasks; until then finished tasks take memory, whatever the store."

@@ -31,6 +31,7 @@ from a2a_gcs.workspaces.workspaces import Workspaces
 from tests.benchmark.trees import MIB, bytes_of, change_one, files_of, generate, place, virtualenv, walk
 
 TITLE = "Workspaces: snapshot and restore"
+REFERENCE = "tar czf"
 CHUNK = 512 << 10
 OURS, JOINS = "a2a-gcs", "joins, by the store"
 FULL, NOTHING, ONE = "full snapshot", "snapshot, nothing changed", "snapshot, one file changed"
@@ -41,6 +42,7 @@ PACKERS = {
     "tar | zstd -1": (["tar", "-I", "zstd -1 -q", "-cf", "-"], ["tar", "-I", "zstd -q", "-xf", "-"]),
 }
 RESTIC = "restic"
+WHY_NOT_FIRST = "zstd takes less work than deflate; a workspace stays a .tar.gz, which any tar reads by itself."
 SIZES = {10: None, 250: 2, 1074: 1}
 """MB of generated trees, and in how many rounds; None: in all. 1,074 MB are 1 GiB."""
 ROOM = 8 << 30
@@ -275,8 +277,14 @@ def _aims(bench, size, prefix):
     share = 100 * median(f"{ONE}: bytes uploaded") / median(f"{FULL}: bytes uploaded")
     beyond = median(NOTHING) - median(WALK, "os.walk")
     faster = median(FULL, "tar czf") / median(FULL)
+    bench.reason(prefix + FULL, WHY_NOT_FIRST)
     bench.aim(f"Full snapshot of {where}, times as fast as tar czf", faster, at_least=6)
-    bench.aim(f"Full snapshot of {where}, times as fast as the fastest other", fastest / median(FULL), at_least=1)
+    bench.aim(
+        f"Full snapshot of {where}, times as fast as the fastest other",
+        fastest / median(FULL),
+        at_least=1,
+        why=WHY_NOT_FIRST,
+    )
     bench.aim(f"Restore of {where}, times as fast as tar czf's", median(COLD, "tar czf") / median(COLD), at_least=1)
     bench.aim(f"One file of {where} changed, share of the bytes", share, at_most=2, unit="%")
     bench.aim(f"One file of {where} changed, share of the time", median(ONE) / median(FULL), at_most=0.2)

@@ -17,7 +17,7 @@ import itertools
 from pathlib import Path
 
 from tests.benchmark.load import clients_of, closed_loop
-from tests.benchmark.subjects import OURS, SDK
+from tests.benchmark.subjects import OURS, SDK, serving
 
 TITLE = "Memory"
 SHORT = "5 64"
@@ -34,11 +34,10 @@ QUIET_SECONDS = 2.0
 
 
 def run(bench):
-    subjects = list(SUBJECTS)[1:3] if bench.smoke else SUBJECTS
+    subjects = {name: SUBJECTS[name] for name in (list(SUBJECTS)[1:3] if bench.smoke else SUBJECTS)}
     for what, (counts, part) in PARTS.items():
-        with contextlib.ExitStack() as stack:
-            servers = {name: stack.enter_context(SUBJECTS[name](bench.directory)) for name in subjects}
-            fewer = [count // 10 for count in counts[:2]]
+        fewer = [count // 10 for count in counts[:2]]
+        with serving(subjects, bench.directory) as servers:
             asyncio.run(_measure(bench, what, fewer if bench.smoke else counts, part, servers))
     for name in subjects:
         _each(bench, name)

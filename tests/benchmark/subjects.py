@@ -113,7 +113,7 @@ def ours_in_memory(directory):
 
 
 def ours_on_disk(directory):
-    """Over a directory, each write durable, as it is by default."""
+    """Over a directory, as by default: what was acknowledged survives the end of the process, not a loss of power."""
     return host(Place(f"file:{directory / f'store-{next(_numbers)}'}"), directory)
 
 

@@ -184,7 +184,8 @@ def two_puts_on_the_emulator(directory, *options, write_limit=False):
     """The design of `peers/two_puts_store.py`.
 
     It writes to the same two objects with each event, and cloud storage takes one write a second to an object
-    (service/docs/limits.md): the emulator holds it to that only with `write_limit`, as otherwise nothing else could be seen.
+    (service/docs/limits.md): the emulator holds it to that only with `write_limit`, as otherwise nothing else could
+    be seen.
     """
     workspace = directory / f"two-puts-{next(_numbers)}"
     workspace.mkdir()

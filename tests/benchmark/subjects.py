@@ -141,10 +141,17 @@ def sdk_on_postgresql(directory):
 
 
 @contextlib.contextmanager
-def sdk_servers(directory, count):
+def sdk_on_postgresql_without_fsync(directory):
+    """What was acknowledged survives the end of the server, not a loss of power: as in our directories."""
+    with sdk_servers(directory, 1, durable=False) as servers:
+        yield servers[0]
+
+
+@contextlib.contextmanager
+def sdk_servers(directory, count, *, durable=True):
     """So many servers on one database of PostgreSQL."""
     with contextlib.ExitStack() as stack:
-        url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=True))('tasks')}"
+        url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=durable))('tasks')}"
         logs = [directory / f"sdk-postgresql-{next(_numbers)}.log" for _ in range(count)]
         peers = [running(Peer("a2a-sdk", "sdk_server.py", url, log=log)) for log in logs]
         yield stack.enter_context(together(peers))
@@ -224,4 +231,5 @@ PEERS = {
     "fasta2a, in memory": fasta2a_in_memory,
     "two puts, emulator": two_puts_on_the_emulator,
 }
-ANOTHER_DATABASE = {"a2a-sdk, SQLite", "a2akit, PostgreSQL"}
+WITHOUT_FSYNC = {"a2a-sdk, PostgreSQL without fsync": sdk_on_postgresql_without_fsync}
+ANOTHER_DATABASE = {"a2a-sdk, SQLite", "a2akit, PostgreSQL", *WITHOUT_FSYNC}

@@ -12,7 +12,7 @@ import contextlib
 import time
 
 from tests.benchmark.load import clients_of
-from tests.benchmark.subjects import SDK, gateway, host
+from tests.benchmark.subjects import SDK, compared, gateway, host, serving
 from tests.support.places import Place
 
 TITLE = "GetTask of large tasks"
@@ -25,18 +25,9 @@ GET = "GetTask"
 
 
 def run(bench):
-    with contextlib.ExitStack() as stack:
-        servers = {name: stack.enter_context(start(bench.directory)) for name, start in _subjects().items()}
+    with serving(compared(bench, _OURS, SDK), bench.directory) as servers:
         asyncio.run(_measure(bench, servers))
-
-
-def _subjects():
-    return {
-        "a2a-gcs, memory": lambda directory: _host(Place("memory"), directory),
-        "a2a-gcs, directory": lambda directory: _host(Place(f"file:{directory / 'store'}"), directory),
-        "a2a-gcs, emulator": _on_the_emulator,
-        **SDK,
-    }
+    bench.reason(GET, "Each GetTask reads and parses task.json again; the store in memory has the task as an object.")
 
 
 def _host(place, directory):
@@ -47,6 +38,13 @@ def _host(place, directory):
 def _on_the_emulator(directory):
     with gateway() as (_, place), _host(place, directory) as server:
         yield server
+
+
+_OURS = {
+    "a2a-gcs, memory": lambda directory: _host(Place("memory"), directory),
+    "a2a-gcs, directory": lambda directory: _host(Place(f"file:{directory / 'store'}"), directory),
+    "a2a-gcs, emulator": _on_the_emulator,
+}
 
 
 async def _measure(bench, servers):

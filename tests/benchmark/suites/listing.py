@@ -46,6 +46,11 @@ def run(bench):
     with postgres.serving(durable=True) as database:
         for size in elsewhere:
             _stores_of_the_sdk(bench, size, database)
+    bench.reason(
+        PAGE,
+        "A listing goes through the pointers of all tasks, a thousand a request, and reads the tasks of its page one "
+        "by one; a database has an index, and a store in memory the tasks.",
+    )
     size, page = elsewhere[-1], f"for a page of {DEFAULT_PAGE} of {elsewhere[-1]:,} tasks"
     bench.aim(f"Lists {page}", bench.median(LISTS, EMULATOR, size), at_most=12)
     bench.aim(f"Reads {page}", bench.median(READS, EMULATOR, size), at_most=50)

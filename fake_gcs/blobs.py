@@ -2,8 +2,9 @@
 
 A blob is written once and never changed, so a reader keeps what it began to read, and an
 overwrite damages nothing until the catalogue says so. The name shows the object's name for
-the reader's eye; what the file system could not hold is written in another way (FACTS 3), and `@`
-with a number at the end makes it unique and keeps `a` apart from the folder of `a/b`.
+the reader's eye; what fake-gcs-server's file system backend could not hold (README, *How it works*)
+is written in another way, and `@` with a number at the end makes it unique and keeps `a` apart from
+the folder of `a/b`.
 """
 
 from __future__ import annotations

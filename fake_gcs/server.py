@@ -64,7 +64,7 @@ class FakeGcsServer:
             root: Directory of the filesystem backend; it survives a restart. None takes a
                 temporary directory that is removed when the server ends, however it ends.
             memory: Use the memory backend instead. It slows down with every object it
-                holds (FACTS 3), and keeps nothing.
+                holds (measured: 249 puts a second at 10,000 objects, 45 at 30,000), and keeps nothing.
             remove: Directory that goes when the server ends, however it ends.
             location: What buckets answer as their location.
             binary: The program to run; see find_binary.

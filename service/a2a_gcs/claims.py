@@ -1,4 +1,4 @@
-"""The claims that this process holds: the table task -> (owner, turn) of DESIGN 4 (rule *fence*).
+"""The claims that this process holds: the table task -> (owner, turn) by which its saves are fenced (invariant I7).
 
 The table decides nothing that is durable: safety rests on compare-and-swap.
 It tells the store whose saves to accept, the heartbeat which claims are open,
@@ -195,7 +195,7 @@ class ClaimTable:
         return self.numbers.host
 
     def allot(self, ref: TaskRef) -> Owner:
-        """Gives the next number, open from now on: before its claim is sent (DESIGN 4).
+        """Gives the next number, open from now on: before its claim is sent, as one that is not open counts as dead.
 
         Raises:
             Unavailable: The lease has run out, so that everybody holds this process's claims for dead.

@@ -1,4 +1,4 @@
-"""What is stored beside the A2A Task: the JSON records of DESIGN 4 and task.json's metadata; pure.
+"""What is stored beside the A2A Task: the JSON records and task.json's metadata (service/docs/bucket.md); pure.
 
 Every record carries a schema version. Fields that this version does not know
 are kept and written back, so that two releases can share a bucket. The schema
@@ -22,7 +22,7 @@ from a2a_gcs.errors import CorruptRecord
 
 SCHEMA = 1
 REMEMBERED_MESSAGES = 32
-"""How many message ids a context remembers, for recognising repeats (DESIGN 4)."""
+"""How many message ids a context remembers, for recognising repeats (service/docs/limits.md)."""
 
 _EMPTY = "empty"
 
@@ -36,7 +36,7 @@ MIGRATING = "migrating"
 """Metadata name of a context.json that no host can read on purpose: `a2a-gcs migrate --from` is not done with it."""
 
 TURN_STRIDE = 2**32
-"""seq = turn * 2^32 + k: a later turn is always newer, whoever runs it (DESIGN 5)."""
+"""seq = turn * 2^32 + k: a later turn is always newer, whoever runs it."""
 
 _LAST_MILLIS = 253_402_300_799_999
 """The end of the year 9999 in Unix milliseconds, which is where dates end."""

@@ -1,4 +1,4 @@
-"""Moves everything below one root to another one of the same bucket (DESIGN 6): copy, verify, then delete.
+"""Moves everything below one root to another one of the same bucket: copy, verify, then delete.
 
 Copies are made on the store's side, in the order in which a host writes:
 workspaces, parts and journals, then pointers, then task.json, then context.json;

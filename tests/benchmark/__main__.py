@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import pytest
@@ -46,6 +47,8 @@ def _run(name, console, *, smoke, rounds, keep):
     console.print(f"{name} …", style="bold")
     try:
         results = runner.run_suite(name, smoke=smoke, rounds=rounds, console=console)
+    except environments.NotInstalled:  # nor can others run
+        raise
     except Exception:  # noqa: BLE001 - shown, and told by the status
         console.print_exception(max_frames=12)
         return False
@@ -57,4 +60,5 @@ def _run(name, console, *, smoke, rounds, keep):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: every server that runs is ended
     typer.run(main)

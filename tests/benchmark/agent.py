@@ -1,8 +1,8 @@
 """The one agent that every store and host is measured with. Needs nothing but a2a-sdk 1.x.
 
 A message `<chunks> <bytes>` is answered by one artifact in so many chunks of so many bytes, and completes; a third
-number says how many chunks a second, in place of as many as it can. `ask` asks back. `wait` waits until it is canceled,
-and `wait <file>` then makes that file. `write <bytes>` writes a file of its workspace (a2a-gcs only); `join <file>` waits
+number says how many chunks a second, in place of as many as it can. `ask` asks back. `wait` waits until it is canceled;
+`wait <file>` then makes that file. `write <bytes>` writes a file of its workspace (a2a-gcs only). `join <file>` waits
 for that file, adds its task's id to one in its workspace, and answers with all of it (a2a-gcs only).
 """
 
@@ -38,7 +38,9 @@ class BenchmarkAgent(AgentExecutor):
                 await updater.start_work()
                 await _until_canceled(files)
             case ["join", gate]:
-                await updater.add_artifact([Part(text=await _join(context, task.id, gate))], artifact_id="ids")
+                while not os.path.exists(gate):  # noqa: ASYNC110, ASYNC240, PTH110 - another process makes it
+                    await asyncio.sleep(LOOK_SECONDS)
+                await updater.add_artifact([Part(text=_join(context, task.id))], artifact_id="ids")
                 await updater.complete()
             case ["write", size]:
                 _write(context, int(size))
@@ -73,14 +75,16 @@ async def _until_canceled(files):
         await asyncio.Event().wait()
     finally:
         for name in files:
-            Path(name).touch()
+            _touch(name)
 
 
-async def _join(context, task_id, gate):
+def _touch(name):
+    Path(name).touch()
+
+
+def _join(context, task_id):
     from a2a_gcs.executors.workspace import workspace
 
-    while not Path(gate).exists():
-        await asyncio.sleep(LOOK_SECONDS)
     ids = Path(workspace(context), "ids.txt")
     before = ids.read_text() if ids.exists() else ""
     ids.write_text(f"{before}{task_id}\n")

@@ -69,11 +69,11 @@ def draw(title, panels):
 def _place(panel, top, left, room):
     """Where a panel and its bars are, in pixels; whiskers reach as far as the spread."""
     longest = max((bar.value * (1 + bar.spread) for bar in panel.bars), default=0)
-    scale = room / longest if longest > 0 else 0
     rows = []
     for number, bar in enumerate(panel.bars):
         y = top + _HEAD + _ROW * number
-        ends = [bar.value * scale * (1 + sign * bar.spread) for sign in (-1, 1)]
+        length = bar.value / longest * room if longest > 0 else 0
+        ends = [length * (1 + sign * bar.spread) for sign in (-1, 1)]
         rows.append(
             {
                 "label": bar.label,
@@ -81,7 +81,7 @@ def _place(panel, top, left, room):
                 "kind": "ours" if bar.ours else "theirs",
                 "x": _px(left),
                 "y": _px(y),
-                "width": _px(max(_LEAST, bar.value * scale)),
+                "width": _px(max(_LEAST, length)),
                 "height": _BAR,
                 "label_x": _px(left - 8),
                 "text_x": _px(left + max(_LEAST, *ends) + 8),

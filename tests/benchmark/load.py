@@ -131,8 +131,15 @@ class Stream:
 
     @property
     def gaps(self):
-        """Seconds from each chunk to the next. Chunks of one read share the time since the read before."""
+        """Seconds from each chunk to the next. Chunks of one read share the time since the read before.
+
+        Nothing is known of how far apart those of the first read were, unless there is no other: then it is their share
+        of the whole time.
+        """
         reads = [(at, len(list(some))) for at, some in itertools.groupby(self.arrivals)]
+        if len(reads) == 1:
+            ((at, count),) = reads
+            return [at / count] * (count - 1)
         pairs = itertools.pairwise(reads)
         return [(at - before) / count for (before, _), (at, count) in pairs for _ in range(count)]
 
@@ -153,7 +160,8 @@ class Client:
 
     async def __aenter__(self):
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            # Servers close what is idle for 5 s: a send that meets that moment would fail, through no fault of theirs.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
             trust_env=False,
         )
@@ -183,6 +191,16 @@ class Client:
             await asyncio.sleep(0.002)
             task = await self.get(task["id"])
         return task
+
+    async def begin(self, text, **ids):
+        """A streaming send (A2A 1.0) that is left once the agent says that it works: the task, which goes on."""
+        task = None
+        async with contextlib.aclosing(self.events(text, **ids)) as events:
+            async for event in events:
+                task = event.get("task", task)
+                if "statusUpdate" in event:
+                    return task
+        raise Refused("the stream ended before the agent worked")
 
     async def get(self, task_id):
         return await self.call(self.dialect.get, {"id": task_id})
@@ -233,7 +251,7 @@ class Client:
         told = event.get("statusUpdate") or event.get("task") or event
         if "status" in told:
             stream.state = self.dialect.state(told)
-            stream.task_id = told.get("taskId") or told["id"]
+            stream.task_id = told.get("taskId") or told.get("id") or stream.task_id
 
 
 def _result(method, data):

@@ -1,6 +1,7 @@
 """RESULTS.md and its charts, out of the results that are kept.
 
 Everything is made anew each time, of what each suite found last: so a run of one suite changes its own part alone.
+`python -m tests.benchmark.report` does it without a run.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tests.benchmark import standing
 from tests.benchmark.bars import Bar, Panel, draw
 from tests.benchmark.measures import amount, growths
-from tests.benchmark.runner import LINEAR, SUITES
+from tests.benchmark.runner import LINEAR, SUITES, load_all
 from tests.benchmark.standing import is_ours
+from tests.benchmark.tables import TITLES, Table, tables_of
 
 HERE = Path(__file__).parent
+MOST_DIGITS = 12
 MAIN = "main"
 """The chart that README shows."""
 
@@ -59,6 +62,7 @@ def markdown(found, charts):
         parts=[_Part.of(one, run) for one in found],
         missing=[name for name in SUITES if name not in {one.suite for one in found}],
         linear=LINEAR,
+        titles=TITLES,
     )
 
 
@@ -106,28 +110,19 @@ class _Part:
     Attributes:
         results: What it found.
         circumstances: Those of its run that differ from other suites.
-        reference: What the ratios of its table divide by; empty if nothing is divided.
-        sized: Whether anything was done at several sizes.
-        rows: A row of its table each.
-        growths: What was done, by whom, at which sizes, with which exponent.
+        tables: Its numbers.
+        grows: Whether one of them has exponents.
     """
 
     results: object
     circumstances: dict[str, str]
-    reference: str
-    sized: bool
-    rows: list[dict]
-    growths: list[dict]
+    tables: list[Table]
+    grows: bool
 
     @classmethod
     def of(cls, results, run):
-        reference = standing.reference(results)
-        rows = [_row(results, series, reference) for series in _in_order(results)]
-        if not any(row["ratio"] for row in rows):
-            reference = ""
         circumstances = {name: results.run.get(name, "") for name in run.differing}
-        sized = any(one.size is not None for one in results.series)
-        return cls(results, circumstances, reference, sized, rows, _growth_rows(results))
+        return cls(results, circumstances, tables_of(results), bool(growths(results)))
 
 
 def _in_order(results):
@@ -136,38 +131,10 @@ def _in_order(results):
     return sorted(results.series, key=lambda one: (whats.index(one.what), one.size or 0))
 
 
-def _row(results, series, reference):
-    base = standing.find(results, series.what, reference, series.size)
-    ratio = series.median / base.median if base and base is not series and base.median else None
-    return {
-        "what": series.what,
-        "size": "" if series.size is None else amount(series.size),
-        "subject": series.subject,
-        "median": amount(series.median, series.unit),
-        "spread": f"±{series.spread:.0%}" if len(series.values) > 1 else "one round",
-        "ratio": "" if ratio is None else amount(ratio, digits=2),
-    }
-
-
-def _growth_rows(results):
-    return [
-        {
-            "what": what,
-            "subject": subject,
-            "sizes": ", ".join(
-                amount(size)
-                for size in sorted(one.size for one in results.series if (one.what, one.subject) == (what, subject))
-            ),
-            "exponent": exponent,
-        }
-        for (what, subject), exponent in growths(results).items()
-    ]
-
-
 def _main_panels(found):
     """What most people ask for first."""
     panels = []
-    for suite, what, size in standing.HEADLINES:
+    for suite, what, size in standing.CHARTED:
         some = [s for one in found if one.suite == suite for s in one.series if (s.what, s.size) == (what, size)]
         if len(some) > 1:
             panels.append(_panel(what, some, one_size=False))
@@ -175,15 +142,14 @@ def _main_panels(found):
 
 
 def _panels(results):
-    """A panel for what was done at each size; where only one did it, one panel for all sizes."""
+    """A panel for all that was done, at the largest size that most did it at; where only one did, one for all sizes."""
     panels = []
     for what in dict.fromkeys(one.what for one in results.series):
         some = [one for one in _in_order(results) if one.what == what]
         if len({one.subject for one in some}) == 1:
             panels.append(_panel(f"{what}, {some[0].subject}", some, one_size=False, sized=True))
             continue
-        sizes = dict.fromkeys(one.size for one in some)
-        panels += [_panel(what, [one for one in some if one.size == size], one_size=True) for size in sizes]
+        panels.append(_panel(what, standing.at_one_size(some), one_size=True))
     return [panel for panel in panels if len(panel.bars) > 1]
 
 
@@ -205,7 +171,12 @@ def _panel(what, some, *, one_size, sized=False):
 
 def inline(text):
     """Text within a line of Markdown, or a cell of a table: nothing of it is markup but `code`."""
-    pieces = re.split(r"(`[^`]+`)", re.sub(r"\s+", " ", str(text)))
+    return escaped(re.sub(r"\s+", " ", str(text)))
+
+
+def escaped(text):
+    """The same over several lines."""
+    pieces = re.split(r"(`[^`]+`)", text)
     return "".join(
         piece.replace("|", r"\|") if n % 2 else re.sub(r"([\\`*_~<>&\[\]|])", r"\\\1", piece)
         for n, piece in enumerate(pieces)
@@ -219,10 +190,11 @@ def anchor(title):
 
 def told(aim):
     """What was measured, and the bound, with as many digits as tell them apart."""
-    for digits in range(3, 12):
-        texts = amount(aim.actual, aim.unit, digits), amount(aim.bound, aim.unit, digits)
-        if texts[0] != texts[1] or aim.actual == aim.bound:
-            break
+    digits = 3
+    while digits < MOST_DIGITS and f"{aim.actual:.{digits - 1}e}" == f"{aim.bound:.{digits - 1}e}":
+        digits += 1
+    digits = 3 if aim.actual == aim.bound else digits
+    texts = [amount(number, aim.unit, digits) for number in (aim.actual, aim.bound)]
     return texts[0], ("≥ " if aim.at_least else "≤ ") + texts[1]
 
 
@@ -235,8 +207,12 @@ def _environment():
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters |= {"inline": inline, "anchor": anchor, "told": told, "amount": amount}
+    made.filters |= {"inline": inline, "escaped": escaped, "anchor": anchor, "told": told, "amount": amount}
     return made
 
 
 _TEMPLATE = _environment().get_template("RESULTS.md")
+
+
+if __name__ == "__main__":
+    write(load_all())

@@ -108,10 +108,13 @@ class Bench:
         """Why the product is behind a peer in this; the report prints it where it is."""
         self.results.reasons[what] = text
 
-    def alternate(self, subjects, what=""):
-        """Yields every subject once a round, in turn, and shows how far it is; odd rounds in reverse."""
-        subjects = list(subjects)
-        order = [one for n in range(self.rounds) for one in (reversed(subjects) if n % 2 else subjects)]
+    def alternate(self, subjects, what="", *, rounds=None):
+        """Yields every subject once a round, in turn, and shows how far it is; odd rounds in reverse.
+
+        `rounds` are fewer than the suite's, for what takes minutes.
+        """
+        subjects, count = list(subjects), min(self.rounds, rounds or self.rounds)
+        order = [one for n in range(count) for one in (reversed(subjects) if n % 2 else subjects)]
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console, transient=True) as progress:
             bar = progress.add_task(what or self.results.suite, total=len(order))
@@ -161,7 +164,7 @@ def load_all():
 def _circumstances():
     changed = _git("status", "--porcelain", "--", "service", "fake_gcs", "tests/support", "tests/benchmark/*.py")
     return {
-        "commit": _git("rev-parse", "--short=12", "HEAD") + ("+" if changed else ""),
+        "commit": (_git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+" if changed else ""),
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "machine": _machine(),
         "peers": ", ".join(re.sub(r"\[.*\]==", " ", wanted[0]).replace("==", " ") for wanted in PEERS.values()),

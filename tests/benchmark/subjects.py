@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from tests.benchmark import environments
 from tests.benchmark.load import Dialect03, Dialect10
 from tests.support import postgres
 from tests.support.host_process import CommandProcess, HostProcess
-from tests.support.preloaded import REPOSITORY
 from tests.support.places import Place
+from tests.support.preloaded import REPOSITORY
 
 HERE = Path(__file__).parent
 AGENT = "tests.benchmark.agent:BenchmarkAgent"
@@ -76,6 +77,23 @@ def running(process, dialect=Dialect10):
         process.terminate()
 
 
+def together(servers):
+    """Starts servers side by side, and ends them so; yields them in their order."""
+    return _together(list(servers))
+
+
+@contextlib.contextmanager
+def _together(servers):
+    with ThreadPoolExecutor(len(servers)) as pool:
+        starts = [pool.submit(one.__enter__) for one in servers]
+        try:
+            yield [start.result() for start in starts]
+        finally:
+            started = [one for one, start in zip(servers, starts, strict=True) if start.exception() is None]
+            for end in [pool.submit(one.__exit__, None, None, None) for one in started]:
+                end.result()
+
+
 def host(place, directory, *, agent=AGENT, **settings):
     """The product over a place that others may share."""
     number = next(_numbers)
@@ -95,7 +113,7 @@ def ours_in_memory(directory):
 
 
 def ours_on_disk(directory):
-    """Over a directory, each write durable, as it is by default."""
+    """Over a directory, as by default: what was acknowledged survives the end of the process, not a loss of power."""
     return host(Place(f"file:{directory / f'store-{next(_numbers)}'}"), directory)
 
 
@@ -128,37 +146,50 @@ def sdk_servers(directory, count):
     with contextlib.ExitStack() as stack:
         url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=True))('tasks')}"
         logs = [directory / f"sdk-postgresql-{next(_numbers)}.log" for _ in range(count)]
-        yield [stack.enter_context(running(Peer("a2a-sdk", "sdk_server.py", url, log=log))) for log in logs]
+        peers = [running(Peer("a2a-sdk", "sdk_server.py", url, log=log)) for log in logs]
+        yield stack.enter_context(together(peers))
 
 
 def a2akit_in_memory(directory):
-    return running(Peer("a2akit", "a2akit_server.py", "memory", log=directory / "a2akit-memory.log"), Dialect03)
+    return running(_a2akit("memory", directory / "a2akit-memory.log"), Dialect03)
 
 
 @contextlib.contextmanager
 def a2akit_on_postgresql(directory):
     with postgres.serving(durable=True) as database:
-        process = Peer(
-            "a2akit", "a2akit_server.py", f"postgresql+asyncpg{database('tasks')}", log=directory / "a2akit-postgresql.log"
-        )
+        process = _a2akit(f"postgresql+asyncpg{database('tasks')}", directory / "a2akit-postgresql.log")
         with running(process, Dialect03) as server:
             yield server
+
+
+def _a2akit(storage, log):
+    """With room for all events of a stream: by default it drops, untold, what a client has not read 200 later."""
+    return Peer("a2akit", "a2akit_server.py", storage, log=log, A2AKIT_EVENT_BUFFER="4096")
 
 
 def fasta2a_in_memory(directory):
     return running(Peer("fasta2a", "fasta2a_server.py", log=directory / "fasta2a.log"))
 
 
+TWO_PUTS = (
+    "Two puts is a small store with the design of gemini-cli's, on a2a-sdk's request handler and this project's client "
+    "of cloud storage: with each event it writes the whole task and the whole workspace, here one small file, over "
+    "what is there. The emulator takes any number of writes to an object from it, cloud storage one a second"
+)
+"""For readers, to be ended with what the limit would do."""
+
+
 @contextlib.contextmanager
-def two_puts_on_the_emulator(directory, *, write_limit=False):
+def two_puts_on_the_emulator(directory, *options, write_limit=False):
     """The design of `peers/two_puts_store.py`.
 
     It writes to the same two objects with each event, and cloud storage takes one write a second to an object
-    (FACTS 1): the emulator holds it to that only with `write_limit`, as otherwise nothing else could be seen.
+    (service/docs/limits.md): the emulator holds it to that only with `write_limit`, as otherwise nothing else could
+    be seen.
     """
     workspace = directory / f"two-puts-{next(_numbers)}"
     workspace.mkdir()
-    with gateway() as (emulator, place), emulator.rules(write_limit=write_limit):
+    with gateway(*options) as (emulator, place), emulator.rules(write_limit=write_limit):
         process = OwnPeer("two_puts_store.py", place.uri, str(workspace), log=directory / "two-puts.log", **place.env)
         with running(process) as server:
             yield replace(server, emulator=emulator, bucket=place.uri.removeprefix("gs://"))
@@ -166,9 +197,15 @@ def two_puts_on_the_emulator(directory, *, write_limit=False):
 
 @contextlib.contextmanager
 def serving(subjects, directory):
-    """Starts them all; yields the servers by name, in the same order."""
-    with contextlib.ExitStack() as stack:
-        yield {name: stack.enter_context(start(directory)) for name, start in subjects.items()}
+    """Starts subjects side by side, and ends them so; yields the servers by name, in the same order."""
+    with together(start(directory) for start in subjects.values()) as servers:
+        yield dict(zip(subjects, servers, strict=True))
+
+
+def compared(bench, *groups):
+    """The subjects of these groups; in a smoke run without those that differ from another by their database alone."""
+    found = {name: start for group in groups for name, start in group.items()}
+    return {name: start for name, start in found.items() if not (bench.smoke and name in ANOTHER_DATABASE)}
 
 
 OURS = {
@@ -187,3 +224,4 @@ PEERS = {
     "fasta2a, in memory": fasta2a_in_memory,
     "two puts, emulator": two_puts_on_the_emulator,
 }
+ANOTHER_DATABASE = {"a2a-sdk, SQLite", "a2akit, PostgreSQL"}

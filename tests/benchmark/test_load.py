@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.benchmark.load import Client, Dialect03, Refused, Run, closed_loop, dues_of, open_loop
+from tests.benchmark.load import Client, Dialect03, Refused, Run, Stream, closed_loop, dues_of, open_loop
 
 
 @contextlib.asynccontextmanager
@@ -40,7 +40,7 @@ def artifact(text):
 
 
 def status(state):
-    return {"statusUpdate": {"status": {"state": state}}}
+    return {"statusUpdate": {"taskId": "t", "status": {"state": state}}}
 
 
 STREAM = (
@@ -75,12 +75,21 @@ async def test_events_are_whole_wherever_the_network_cuts_them(size, end):
 
 async def test_a_stream_is_measured_by_its_chunks():
     """Their number and their text count, in the order of their arrival; the state is the last one."""
-    async with serving(in_pieces(events(*STREAM), 5)) as client:
+    body = events(*STREAM)
+    async with serving(in_pieces(body, 5)) as client:
         stream = await client.stream("5 64")
     assert len(stream.arrivals) == 2
     assert 0 <= stream.arrivals[0] <= stream.arrivals[1] <= stream.seconds
-    assert stream.gaps == [stream.arrivals[1] - stream.arrivals[0]]
-    assert (stream.bytes, stream.state) == (len("one") + len("zwölf ≥ 12"), "completed")
+    assert (stream.bytes, stream.sent) == (len("one") + len("zwölf ≥ 12"), len(body))
+    assert (stream.task_id, stream.state) == ("t", "completed")
+
+
+def test_chunks_that_come_in_one_read_share_the_time_since_the_read_before():
+    """They came while the client was busy, and none of them without any time; a pause is between two reads."""
+    stream = Stream(9.0, [1.0, 1.0, 2.0, 5.0, 5.0, 5.0], 0, 0, "completed", "t")
+    assert stream.gaps == [1, 1, 1, 1]
+    assert stream.longest_pause == 3
+    assert Stream(9.0, [1.0], 0, 0, "completed", "t").longest_pause == 0
 
 
 async def test_a_stream_of_the_earlier_protocol_is_measured_alike():
@@ -88,11 +97,11 @@ async def test_a_stream_of_the_earlier_protocol_is_measured_alike():
     body = events(
         {"kind": "task", "id": "t", "status": {"state": "submitted"}},
         {"kind": "artifact-update", "artifact": {"parts": [{"kind": "text", "text": "one"}]}},
-        {"kind": "status-update", "status": {"state": "completed"}},
+        {"kind": "status-update", "taskId": "t", "status": {"state": "completed"}},
     )
     async with serving(in_pieces(body, 3), Dialect03) as client:
         stream = await client.stream("5 64")
-    assert (len(stream.arrivals), stream.bytes, stream.state) == (1, 3, "completed")
+    assert (len(stream.arrivals), stream.bytes, stream.task_id, stream.state) == (1, 3, "t", "completed")
 
 
 def say(body, status=200):
@@ -179,6 +188,24 @@ async def test_a_closed_loop_keeps_so_many_under_way():
     assert most == 4
     assert sorted(numbers) == list(range(20))
     assert len(run.latencies) == 20
+    assert run.ends == sorted(run.ends)
+    assert run.ends[-1] <= run.seconds
+
+
+async def test_a_closed_loop_of_some_seconds_begins_nothing_after_them():
+    """The one that is under way then is ended, and counts."""
+    begun = []
+
+    async def operation(number):
+        begun.append(number)
+        await asyncio.sleep(0)
+        if number == 5:
+            time.sleep(0.2)  # noqa: ASYNC251 - until all of the time is over
+
+    run = await closed_loop(operation, concurrency=1, seconds=0.2)
+    assert begun[-1] <= 5
+    assert len(run.latencies) == len(begun)
+    assert (await closed_loop(operation, concurrency=3, seconds=0)).ends == []
 
 
 async def test_a_latency_of_an_open_loop_counts_from_when_its_task_was_due():
@@ -223,4 +250,4 @@ def test_an_open_loop_comes_by_a_fixed_seed():
 
 def test_the_rate_is_what_was_done_by_the_time():
     """Errors are not in it."""
-    assert Run(2.0, [0.1] * 10, ["refused"]).rate == 5
+    assert Run(2.0, [0.1] * 10, errors=["refused"]).rate == 5

@@ -49,6 +49,7 @@ def tasks():
         [
             Aim("Short tasks a | b, as `a|b`", 4.0, 4, at_least=True, unit="times", why="not to be seen"),
             Aim("Half of *memory*", 0.4996, 0.5, at_least=True, why="It writes <twice>."),
+            Aim("Bytes", 3.002, 3, at_least=False),
         ],
         reasons={"short tasks": "Two <unconditional> writes | a task."},
         notes=["One note,\nover two lines."],
@@ -82,7 +83,7 @@ def part(text, title):
 def test_every_aim_is_told_as_met_or_missed(tasks, growing, tmp_path):
     """Missed ones first, with their reason; what was measured never reads as the bound unless it is."""
     text = written(tmp_path, tasks, growing)
-    assert "2 of 3 are met." in text
+    assert "2 of 4 are met." in text
     assert rows(text, "## Aims") == [
         [
             "**missed**",
@@ -91,6 +92,7 @@ def test_every_aim_is_told_as_met_or_missed(tasks, growing, tmp_path):
             "≥ 0.5000",
             "[Short tasks](#short-tasks)",
         ],
+        ["**missed**", "Bytes", "3.002", "≤ 3", "[Short tasks](#short-tasks)"],
         ["met", r"Short tasks a \| b, as `a\|b`", "4 times", "≥ 4 times", "[Short tasks](#short-tasks)"],
         ["met", "Growth of listing", "1", "≤ 1.10", "[ListTasks](#listtasks)"],
     ]
@@ -99,20 +101,41 @@ def test_every_aim_is_told_as_met_or_missed(tasks, growing, tmp_path):
 
 def test_the_table_of_a_suite_has_medians_spreads_and_ratios(tasks, tmp_path):
     """To the peer that people use today, unless the suite names another one."""
-    tasks.series += rates("short tasks", size=2000, ours=10)
     text = written(tmp_path, tasks)
-    other = r"two puts, \<\"a\" \& b\> \| \*c\*".replace(r"\"", '"')
+    assert "| what | by | median | ÷ a2a-sdk, PostgreSQL |" in text
     assert rows(text, "## Short tasks") == [
-        ["short tasks", "", "a2a-gcs, memory", "1,200 tasks/s", "±5%", "4"],
-        ["short tasks", "", "a2a-sdk, PostgreSQL", "300 tasks/s", "±5%", ""],
-        ["short tasks", "", other, "2,400 tasks/s", "±5%", "8"],
-        ["short tasks", "2,000", "a2a-gcs, memory", "10 tasks/s", "±5%", ""],
-        ["latency p50", "", "a2a-gcs, memory", "30 ms", "one round", "3"],
-        ["latency p50", "", "a2a-sdk, PostgreSQL", "10 ms", "one round", ""],
+        ["short tasks", "a2a-gcs, memory", "1,200 tasks/s ±5%", "4"],
+        ["short tasks", "a2a-sdk, PostgreSQL", "300 tasks/s ±5%", ""],
+        ["short tasks", r'two puts, \<"a" \& b\> \| \*c\*', "2,400 tasks/s ±5%", "8"],
+        ["latency p50", "a2a-gcs, memory", "30 ms", "3"],
+        ["latency p50", "a2a-sdk, PostgreSQL", "10 ms", ""],
     ]
-    assert "÷ a2a-sdk, PostgreSQL" in part(text, "Short tasks")
     tasks.reference = "a2a-gcs, memory"
     assert "÷ a2a-gcs, memory" in part(written(tmp_path, tasks), "Short tasks")
+    for one in tasks.series:
+        one.subject = one.subject.replace("a2a-sdk, PostgreSQL", "tar czf")
+    tasks.reference = "not measured"
+    assert "÷ tar czf" in part(written(tmp_path, tasks), "Short tasks")
+
+
+def test_sizes_stand_side_by_side_with_how_cost_grows(growing, tasks, tmp_path):
+    """What was done at the same sizes in one table; the ratio is the one at the largest size that both did."""
+    growing.series += [
+        *(Series("listing", "a2a-sdk, PostgreSQL", "s", size, "lower", [size**2 / 10_000]) for size in (100, 1000)),
+        *(Series("pages", "a2a-gcs, memory", "pages/s", size, "higher", [7]) for size in (100, 1000, 10_000)),
+        Series("other", "a2a-gcs, memory", "s", 5, "lower", [1]),
+    ]
+    text = part(written(tmp_path, growing, tasks), "ListTasks")
+    assert [line for line in text.splitlines() if line.startswith("| what")] == [
+        "| what | by | 100 | 1,000 | 10,000 | ÷ a2a-sdk, PostgreSQL | exponent |",
+        "| what | by | 5 |",
+    ]
+    assert "| listing | a2a-gcs, memory | 0.100 s ±0% | 1 s ±0% | 10 s ±0% | 0.010 | 1.00 |" in text
+    assert "| listing | a2a-sdk, PostgreSQL | 1 s | 100 s |  |  |  |" in text
+    assert "| pages | a2a-gcs, memory | 7 pages/s | 7 pages/s | 7 pages/s |  |  |" in text
+    assert "| other | a2a-gcs, memory | 1 s |" in text
+    assert "1 is linear" in text
+    assert "1 is linear" not in part(written(tmp_path, growing, tasks), "Short tasks")
 
 
 def test_what_a_suite_says_is_below_its_heading(tasks, tmp_path):
@@ -121,15 +144,6 @@ def test_what_a_suite_says_is_below_its_heading(tasks, tmp_path):
     assert "\nHow tasks measures.\n" in text
     assert "`make bench-tasks` took 61 s." in text
     assert "\n- One note, over two lines.\n" in text
-
-
-def test_growth_has_a_table(growing, tasks, tmp_path):
-    """Where something was measured at three sizes."""
-    text = written(tmp_path, growing, tasks)
-    assert "| listing | a2a-gcs, memory | 100, 1,000, 10,000 | 1.00 |" in part(text, "ListTasks")
-    assert "exponent" not in part(text, "Short tasks")
-    assert "| size |" in part(text, "ListTasks")
-    assert "| size |" not in part(text, "Short tasks")
 
 
 def test_ratios_to_peers_say_who_is_ahead(tasks, tmp_path):
@@ -141,6 +155,33 @@ def test_ratios_to_peers_say_who_is_ahead(tasks, tmp_path):
     assert r"Two \<unconditional\> writes \| a task." in behind
     assert "latency p50 | a2a-gcs, memory: 0.33 of a2a-sdk, PostgreSQL |" in behind
     assert "4 of" not in behind
+
+
+@pytest.mark.parametrize(
+    ("subject", "ours", "peer"),
+    [
+        ("a2a-gcs", True, False),
+        ("a2a-gcs, gs://", True, False),
+        ("a2a-gcs-like", False, False),
+        ("a2a-sdk, SQLite", False, True),
+        ("two puts, emulator", False, True),
+        ("tar | gzip -1", False, True),
+        ("the emulator by itself", False, False),
+        ("target", False, False),
+    ],
+)
+def test_who_made_what_is_told_by_how_it_is_named(subject, ours, peer):
+    """The product, a peer, or neither: such as a limit that nobody can pass."""
+    series = Series("put", subject, "s")
+    assert (standing.is_ours(series), standing.is_peer(series)) == (ours, peer)
+
+
+def test_what_is_behind_is_told_at_the_largest_size():
+    """The largest that most were measured at, as in the charts; smaller ones are in the table."""
+    some = [*rates("put", 10, ours=1, sdk=2), *rates("put", 20, ours=3, sdk=4), *rates("put", 40, ours=5)]
+    assert [(one.what, one.pairs) for one in standing.behind([results("tasks", "Short tasks", some)])] == [
+        ("put, 20", ["a2a-gcs, memory: 0.75 of a2a-sdk, PostgreSQL"])
+    ]
 
 
 def test_what_is_level_is_not_behind(tmp_path):
@@ -240,6 +281,15 @@ def test_a_chart_has_each_label_and_value_and_says_them_in_words(tasks, growing,
     assert {"100", "1,000", "10,000"} <= {"".join(text.itertext()) for text in sizes.iter(f"{SVG}text")}
 
 
+def test_a_chart_shows_the_largest_size_at_which_most_were_measured(tmp_path):
+    """Smaller ones are in the table, and so is a size that only one has reached."""
+    some = [*rates("put", 10, ours=1, sdk=2), *rates("put", 20, ours=3, sdk=4), *rates("put", 40, ours=5)]
+    written(tmp_path, results("tasks", "Short tasks", some))
+    svg = (tmp_path / "charts" / "tasks.svg").read_text("utf-8")
+    assert re.findall(r'class="head"[^>]*>([^<]*) <', svg) == ["put, 20"]
+    assert re.findall(r">(\d) tasks/s<", svg) == ["3", "4"]
+
+
 def bars(**values):
     return [Bar(label, value, 0.1, str(value), label == "ours") for label, value in values.items()]
 
@@ -303,7 +353,7 @@ def test_the_results_that_are_kept_make_the_report_that_is_kept(tmp_path):
     }
 
 
-def test_what_the_main_chart_shows_was_measured():
+def test_what_the_first_table_shows_was_measured():
     """Under the names that the suites record it by."""
     found = {one.suite: one for one in runner.load_all()}
     for suite, what, size in standing.HEADLINES:

@@ -10,12 +10,17 @@ import types
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
-from tests.benchmark import runner
+from tests.benchmark import environments, runner
+from tests.benchmark.__main__ import main
 from tests.benchmark.measures import Results
+from tests.support import postgres
 
 ROOT = Path(__file__).parents[2]
+FOLDER = sorted(path.stem for path in (runner.HERE / "suites").glob("[a-z]*.py"))
 
 
 @pytest.fixture
@@ -136,10 +141,10 @@ def test_a_unit_cannot_change_between_rounds(suite):
 
 def test_the_suites_are_those_in_the_folder():
     """None is forgotten by `make bench`, and none is named that there is not."""
-    assert sorted(runner.SUITES) == sorted(path.stem for path in (runner.HERE / "suites").glob("[a-z]*.py"))
+    assert sorted(runner.SUITES) == FOLDER
 
 
-@pytest.mark.parametrize("name", runner.SUITES)
+@pytest.mark.parametrize("name", FOLDER)
 def test_a_suite_has_a_heading_and_says_how_it_measures(name):
     """Both are printed for readers; what it divides by is a string."""
     module = importlib.import_module(f"tests.benchmark.suites.{name}")
@@ -152,7 +157,7 @@ def test_a_suite_has_a_heading_and_says_how_it_measures(name):
 
 def test_titles_differ():
     """They are headings, and links lead to them."""
-    titles = [importlib.import_module(f"tests.benchmark.suites.{name}").TITLE for name in runner.SUITES]
+    titles = [importlib.import_module(f"tests.benchmark.suites.{name}").TITLE for name in FOLDER]
     assert len(set(titles)) == len(titles)
 
 
@@ -169,3 +174,53 @@ def test_a_name_that_there_is_not_is_answered_with_those_that_there_are():
     assert done.returncode == 2
     assert "There is no suite 'taks'" in done.stderr
     assert all(name in done.stderr for name in runner.SUITES)
+
+
+def test_what_is_missing_is_told_before_anything_runs(monkeypatch):
+    """As tests that need it say, with how to get it; a single suite says so when it comes to it."""
+
+    def programs():
+        pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
+
+    monkeypatch.setattr(postgres, "programs", programs)
+    monkeypatch.setattr(runner, "SUITES", ())
+    command = typer.Typer()
+    command.command()(main)
+    done = CliRunner().invoke(command, ["--smoke"])
+    assert done.exit_code == 2
+    assert "PostgreSQL is not installed; on Debian: apt-get" in done.output
+
+
+def test_a_peer_that_cannot_be_installed_is_told_by_name(suite, monkeypatch, tmp_path):
+    """Without a traceback, after what pip has said."""
+    monkeypatch.setattr(environments, "HOME", environments.REPOSITORY / ".venv" / tmp_path.name)
+    monkeypatch.setattr(environments, "PEERS", {"peer": ["./there-is-none"]})
+    monkeypatch.setattr(environments, "make", lambda directory, *wanted: subprocess.run(["false"], check=True))
+    monkeypatch.setattr(runner, "SUITES", (suite(lambda bench: environments.python("peer")),))
+    command = typer.Typer()
+    command.command()(main)
+    done = CliRunner().invoke(command, ["made", "--no-keep"])
+    assert done.exit_code == 2
+    assert "installing ./there-is-none, once, into .venv/" in done.output
+    assert "./there-is-none could not be installed" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_suite_that_fails_does_not_keep_others_from_running(suite, monkeypatch):
+    """Its results of before stay; the status tells, and which it was."""
+    done = []
+
+    def fail(bench):
+        raise ValueError("broken")
+
+    failing = suite(fail)
+    other = types.ModuleType("tests.benchmark.suites.other", doc="It measures.")
+    vars(other).update(TITLE="Other", run=done.append)
+    monkeypatch.setitem(sys.modules, other.__name__, other)
+    monkeypatch.setattr(runner, "SUITES", (failing, "other"))
+    command = typer.Typer()
+    command.command()(main)
+    found = CliRunner().invoke(command, [failing, "other", "--no-keep"])
+    assert (found.exit_code, len(done)) == (1, 1)
+    assert "ValueError: broken" in found.output
+    assert "failed: made" in found.output

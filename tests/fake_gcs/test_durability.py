@@ -202,7 +202,7 @@ def test_reader_keeps_what_it_began_to_read(tmp_path, http):
         with http.stream("GET", f"{server.url}/storage/v1/b/bucket/o/a", params={"alt": "media"}) as response:
             pieces = response.iter_raw()
             received = next(pieces)
-            with httpx.Client(trust_env=False) as other:
+            with httpx.Client(trust_env=False, timeout=60) as other:
                 put(other, server, "a", b"new")
             received += b"".join(pieces)
         assert received == body

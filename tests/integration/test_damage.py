@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from tests.support.a2a_http import Refused
+from tests.support.untouched import untouched
 
 
 async def refusal(call):
@@ -66,11 +67,10 @@ async def test_an_unreadable_newest_task_blocks_with_a_reason(two_hosts, connect
     key = f"contexts/{fresh}/{task.id}/task.json"
     body, metadata = await place.read(key), await place.meta(key)
     await place.write(key, b"{ not json")
-    before = await place.keys()
-    refused = await refusal(client.send("hello", context=fresh))
-    assert (refused.code, refused.data["reason"]) == (-32004, "TASK_UNREADABLE")
-    assert key in refused.message
-    assert await place.keys() == before
+    async with untouched(place):
+        refused = await refusal(client.send("hello", context=fresh))
+        assert (refused.code, refused.data["reason"]) == (-32004, "TASK_UNREADABLE")
+        assert key in refused.message
     assert await place.read(key) == b"{ not json"
     await place.write(key, body, metadata=metadata)
     assert (await client.send("hello", context=fresh)).state == "completed"

@@ -32,6 +32,7 @@ from a2a_gcs.objectstore.memory import MemoryStore
 from tests.support.a2a_grpc import GRPC_10, GRPC_BINDINGS, GrpcClient
 from tests.support.a2a_http import BINDINGS, JSONRPC_10, REST_10, A2AClient, Refused
 from tests.support.host_thread import serve_in_thread
+from tests.support.untouched import untouched
 
 EXTENSION = "https://extensions.example/receipts/v1"
 V10 = {"A2A-Version": "1.0"}
@@ -253,12 +254,11 @@ async def test_a_message_that_asks_for_push_is_refused(silent, silent_host, fres
     """-32003 before anything is claimed, instead of a task whose news nobody hears; and the card says so."""
     card = (await silent.get("/.well-known/agent-card.json")).json()
     assert card["capabilities"].get("pushNotifications", False) is False
-    before = await silent_host.place.versions()
     message = {"messageId": "m", "contextId": fresh, "role": "ROLE_USER", "parts": [{"text": "hello"}]}
     configuration = {"taskPushNotificationConfig": {"url": "https://x.example"}}
     body = rpc("SendMessage", {"message": message, "configuration": configuration})
-    assert await code(silent, body, headers=V10) == -32003
-    assert await silent_host.place.versions() == before
+    async with untouched(silent_host.place):
+        assert await code(silent, body, headers=V10) == -32003
 
 
 # ---------------------------------------------------------------------- streams that fail at once
@@ -300,13 +300,13 @@ async def refusal(call):
 async def test_a_required_extension_has_to_be_named(demanding, connect, fresh, binding):
     """-32008 on 1.0; 0.3 has no such error and says -32600. Streams and reads too; nothing is stored."""
     client = connect(demanding, binding)
-    before = await demanding.place.versions()
     expected = -32008 if binding.endswith("1.0") else -32600
-    for call in (client.send("hello", context=fresh), anext(client.stream("hello", context=fresh)), client.get("x")):
-        refused = await refusal(call)
-        assert refused.code == expected
-        assert EXTENSION in refused.message
-    assert await demanding.place.versions() == before
+    calls = (client.send("hello", context=fresh), anext(client.stream("hello", context=fresh)), client.get("x"))
+    async with untouched(demanding.place):
+        for call in calls:
+            refused = await refusal(call)
+            assert refused.code == expected
+            assert EXTENSION in refused.message
 
 
 async def test_who_names_the_required_extension_is_served(demanding, fresh):

@@ -1,9 +1,9 @@
 """The event queue that an agent is given for one turn, between it and the SDK.
 
-It keeps the order of DESIGN 5: terminal and input-required states are held
+It keeps invariant I4 (ARCHITECTURE, *Invariants*): terminal and input-required states are held
 back until the workspace is stored. What is too large for task.json is put beside
 the task first (`large_parts`). It also turns what the SDK would answer
-with a broken task (FACTS 6) into what the agent meant, or into an error that
+with a broken task (ARCHITECTURE, *Where the SDK needs guarding*) into what the agent meant, or into an error that
 the agent gets where it made the mistake.
 """
 

@@ -1,4 +1,4 @@
-"""Runs an agent's turn in its workspace: restore, run, snapshot, and only then tell (DESIGN 5)."""
+"""Runs an agent's turn in its workspace: restore, run, snapshot, and only then tell (invariant I4)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OnShutdown = Literal["park", "fail"]
 DRAIN_STOP_SECONDS = 1.0
 """What an agent gets to stop in when the host is being restarted."""
 DRAIN_SNAPSHOT_SECONDS = 4.0
-"""What a snapshot may take then: SIGKILL follows SIGTERM after 10 s (FACTS 2)."""
+"""What a snapshot may take then: on Cloud Run SIGKILL follows SIGTERM after 10 s."""
 
 _LOOK_SECONDS = 2.0
 _KEEPS_GOING = frozenset({TaskState.TASK_STATE_COMPLETED}) | INTERRUPTED

@@ -1,4 +1,4 @@
-"""The SDK's request handler, with the guards of FACTS 6.
+"""The SDK's request handler, with its guards (ARCHITECTURE, *Where the SDK needs guarding*).
 
 Every binding calls this one object, so all give the same answers. What a
 client is told about the end of a turn is what is stored: where the SDK's own
@@ -64,10 +64,10 @@ from a2a_gcs.tasks.stream import BucketEventStream, Told, ends_turn
 log = structlog.get_logger(__name__)
 
 START_WITHIN_SECONDS = 30.0
-"""A claim whose agent has not started by then gives itself up (DESIGN 4)."""
+"""A claim whose agent has not started by then gives itself up."""
 
 _PARKED_COPY_SECONDS = 1.0
-"""How long the SDK keeps its copy of a parked task; the stored one is what counts (FACTS 6)."""
+"""How long the SDK keeps its copy of a parked task, which hears nothing of other hosts; what counts is stored."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -253,7 +253,7 @@ class RequestHandler(DefaultRequestHandlerV2):
     # ------------------------------------------------------------------ starting a turn
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
-        """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
+        """Starts a turn in a task of the host's own: a client that goes away stops nothing half-way."""
         with _refusals_counted():
             place = await self._place(params.message, context.user.user_name)
             task = asyncio.create_task(self._set_up(params, context, place, whole_tasks=whole_tasks))
@@ -333,7 +333,7 @@ class RequestHandler(DefaultRequestHandlerV2):
             return None
 
     async def surrender_unstarted(self) -> None:
-        """Gives back the claims whose agents have not started (DESIGN 5, *Drain*)."""
+        """Gives back the claims whose agents have not started: `Drain` stops no work."""
         await asyncio.gather(*(self._ledger.surrender(c) for c in self._table if not c.started))
 
     # ------------------------------------------------------------------ the other methods

@@ -1,4 +1,4 @@
-"""The faults of a2a-sdk 1.3.0's HTTP bindings, each worked around here and nowhere else (FACTS 4).
+"""The faults of a2a-sdk 1.3.0's HTTP bindings, each worked around here and nowhere else.
 
 No release mends any of them yet: each is to be tried again with every a2a-sdk
 after 1.3.0, and what `tests/integration/test_sdk_faults.py` shows to be gone

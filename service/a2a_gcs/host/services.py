@@ -8,9 +8,7 @@ import ipaddress
 import os
 import secrets
 import socket
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import structlog
 from a2a.server.agent_execution import AgentExecutor
@@ -86,7 +84,7 @@ class Services:
             lease=settings.lease_seconds,
             own_thread=not shares,
         )
-        self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
+        self.workdirs = WorkDirs(settings.work_directory)
         try:
             self.agents = agents or hosted_agents(settings, self._command_options)
         except ConfigError:
@@ -183,7 +181,7 @@ class Services:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.deliveries.aclose()
-        with contextlib.suppress(TimeoutError):  # the bucket does not answer; SIGKILL is near (FACTS 2)
+        with contextlib.suppress(TimeoutError):  # the bucket does not answer; SIGKILL is near
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self.roots.aclose()
         await self.heartbeat.stop()

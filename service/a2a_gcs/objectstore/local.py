@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from a2a_gcs.errors import Conflict, PermissionDenied, Unavailable
-from a2a_gcs.objectstore.local_tree import Draft, LocalTree, Row
+from a2a_gcs.objectstore.local_tree import HIDDEN, Draft, LocalTree, Row
 from a2a_gcs.objectstore.memory import wall_clock
 from a2a_gcs.objectstore.port import MAX_PAGE, Blob, Mode, ObjectInfo, ObjectStore, Page, Source
 from a2a_gcs.objectstore.rules import (
@@ -46,6 +46,11 @@ class LocalStore(ObjectStore):
         self._durable = durable
         self._opening = threading.Lock()
         self._opened: LocalTree | None = None
+
+    @staticmethod
+    def is_at(root: Path) -> bool:
+        """Whether objects have been kept under a directory, or could have been: it has been opened before."""
+        return (root / HIDDEN).is_dir()
 
     async def get(self, key: str, *, version: int | None = None, with_metadata: bool = False) -> Blob:
         validate_key(key)

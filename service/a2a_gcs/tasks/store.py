@@ -1,8 +1,8 @@
-"""The SDK's task store over task.json and the journal, with the guards of FACTS 6.
+"""The SDK's task store over task.json and the journal, with its guards (ARCHITECTURE, *Where the SDK needs guarding*).
 
 Only the holder of a task's open turn writes it, through its `TurnWriter`;
 everybody else may write CANCELED, or settle. Versions that the SDK sees are
-`seq` (DESIGN 5), so its order holds across hosts.
+`seq` (`records.TURN_STRIDE`), so its order holds across hosts.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class BucketTaskStore(VersionedTaskStore):
         """Writes a task on behalf of the turn that this process holds.
 
         `prev_version` is not what decides: after a conflict the SDK reloads and
-        applies its event to whatever it finds (FACTS 6), so the save is fenced by
+        applies its event to whatever it finds, so the save is fenced by
         (owner, turn) instead. A terminal state that was stored first wins for ever; saving
         CANCELED over CANCELED is no write, as the canceling host's run ends with it.
 

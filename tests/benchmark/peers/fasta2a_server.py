@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 
 import uvicorn
 from fasta2a import FastA2A, Worker

@@ -4,7 +4,7 @@ Both overwrite what is there, whoever wrote it: no condition, no journal, nothin
 with one small file. Runs on a2a-sdk's request handler like the SDK's own stores, in this project's environment, and
 over this project's GCS adapter: so what differs from a2a-gcs is the design, and not how fast a client is.
 
-`STORAGE_EMULATOR_HOST=... python two_puts_store.py gs://<bucket> <directory>` says where it listens as `a2a-gcs serve` does.
+`STORAGE_EMULATOR_HOST=... python two_puts_store.py gs://<bucket> <directory>` says where it listens.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from pathlib import Path
 
 from a2a.server.tasks import TaskStore
 from a2a.types.a2a_pb2 import Task
+from sdk_server import serve
 
 from a2a_gcs.errors import NotFound
 from a2a_gcs.objectstore import open_store
 from a2a_gcs.objectstore.port import OVERWRITE
-
-from sdk_server import serve
 
 
 class TwoPutsStore(TaskStore):
@@ -58,7 +57,6 @@ def _archive(directory):
 
 
 async def main(bucket, directory):
-    Path(directory, "notes.txt").write_text("What an agent works on.\n" * 8)
     objects = open_store(bucket)
     try:
         await serve(TwoPutsStore(objects, directory))
@@ -67,4 +65,5 @@ async def main(bucket, directory):
 
 
 if __name__ == "__main__":
+    Path(sys.argv[2], "notes.txt").write_text("What an agent works on.\n" * 8)
     asyncio.run(main(*sys.argv[1:]))

@@ -13,7 +13,7 @@ import contextlib
 import time
 
 from tests.benchmark.load import Refused, clients_of
-from tests.benchmark.subjects import gateway, host, sdk_servers
+from tests.benchmark.subjects import gateway, host, sdk_servers, together
 from tests.support.places import Place
 
 TITLE = "Cancel through another host"
@@ -27,11 +27,9 @@ def run(bench):
     with contextlib.ExitStack() as stack:
         _, bucket = stack.enter_context(gateway())
         places = {"a2a-gcs, emulator": bucket, "a2a-gcs, directory": Place(f"file:{bench.directory / 'store'}")}
-        pairs = {
-            name: [stack.enter_context(host(place, bench.directory)) for _ in range(2)]
-            for name, place in places.items()
-        }
-        pairs[SDK] = stack.enter_context(sdk_servers(bench.directory, 2))
+        groups = {name: together(host(place, bench.directory) for _ in range(2)) for name, place in places.items()}
+        groups[SDK] = sdk_servers(bench.directory, 2)
+        pairs = dict(zip(groups, stack.enter_context(together(groups.values())), strict=True))
         asyncio.run(_measure(bench, pairs))
     for name in places:
         slowest = max(bench.results.of("agent stopped", name).values)
@@ -67,19 +65,13 @@ def _stops(bench, name):
 async def _cancel(bench, running, other):
     """Seconds until the answer, and until the agent has stopped; None if it has not within PATIENCE_SECONDS."""
     mark = bench.directory / f"stopped-{bench.random.getrandbits(64):x}"
-    events = running.events(f"wait {mark}")
-    async for event in events:  # the agent says that it works, and then nothing more
-        task = event.get("task") or task
-        if event.get("statusUpdate"):
-            break
+    task = await running.begin(f"wait {mark}")
     await asyncio.sleep(bench.random.random())
     began = time.monotonic()
     canceled = await other.call(other.dialect.cancel, {"id": task["id"]})
     answered = time.monotonic() - began
     if (state := other.dialect.state(canceled)) != "canceled":
         raise Refused(f"the canceled task is {state}")
-    while not mark.exists() and time.monotonic() - began < PATIENCE_SECONDS:
+    while not mark.exists() and time.monotonic() - began < PATIENCE_SECONDS:  # noqa: ASYNC110 - another process makes it
         await asyncio.sleep(LOOK_SECONDS)
-    stopped = time.monotonic() - began if mark.exists() else None
-    await events.aclose()
-    return answered, stopped
+    return answered, time.monotonic() - began if mark.exists() else None

@@ -75,7 +75,7 @@ def test_a_new_record_says_its_schema(record):
 
 
 def test_names_on_disk():
-    """Records are camelCase on disk, as DESIGN 4 has them."""
+    """Records are camelCase on disk, as service/docs/bucket.md has them."""
     record = ContextRecord(
         context_id="c",
         active=Active(task_id="t", owner="h/1"),

@@ -137,7 +137,7 @@ async def finished(bucket, ref):
     async def tidy():
         return not any(key.startswith("push/") or "/owed/" in key for key in await bucket.keys())
 
-    await until(tidy, what=f"what was kept for {ref} to be gone", seconds=10)
+    await until(tidy, what=f"what was kept for {ref} to be gone")
 
 
 def test_what_is_owed_next():
@@ -462,7 +462,7 @@ async def test_no_more_than_so_many_are_served_at_a_time(host_of, receiver, buck
         await host.deliveries.look_for_marks()
         return len(receiver.told) >= 6
 
-    await until(all_told, seconds=10)
+    await until(all_told)
     assert len({one for _, _, one in receiver.told}) == 6
     assert receiver.most_at_once <= 3
 

@@ -38,6 +38,9 @@ MIGRATING = "migrating"
 TURN_STRIDE = 2**32
 """seq = turn * 2^32 + k: a later turn is always newer, whoever runs it."""
 
+_LAST_MILLIS = 253_402_300_799_999
+"""The end of the year 9999 in Unix milliseconds, which is where dates end."""
+
 
 class Record(BaseModel):
     """A JSON record: camelCase on disk, unknown fields kept."""
@@ -85,9 +88,17 @@ class Ran(NamedTuple):
 
 
 def parse_turns(text: str) -> tuple[Ran, ...]:
-    """Reads what `TaskMeta.turns` is written as. Raises ValueError."""
+    """Reads what `TaskMeta.turns` is written as; nothing of it where any of it is not that.
+
+    Nothing is decided by it, so one that is damaged does not hide its task, as a number does that the ledger needs.
+    """
     parts = [one.partition("+") for one in text.split(",") if one]
-    return tuple(Ran(int(since), int(since) + int(length) if plus else 0) for since, plus, length in parts)
+    try:
+        turns = tuple(Ran(int(since), int(since) + int(length) if plus else 0) for since, plus, length in parts)
+    except ValueError:
+        return ()
+    known = all(0 < since <= until <= _LAST_MILLIS for since, until in ((r.since, r.until or r.since) for r in turns))
+    return turns if known else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ def _run(name, console, *, smoke, rounds, keep):
     console.print(f"{name} …", style="bold")
     try:
         results = runner.run_suite(name, smoke=smoke, rounds=rounds, console=console)
+    except environments.NotInstalled:  # nor can others run
+        raise
     except Exception:  # noqa: BLE001 - shown, and told by the status
         console.print_exception(max_frames=12)
         return False

@@ -160,7 +160,8 @@ class Client:
 
     async def __aenter__(self):
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            # Servers close what is idle for 5 s: a send that meets that moment would fail, through no fault of theirs.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
             trust_env=False,
         )

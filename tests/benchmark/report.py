@@ -7,7 +7,6 @@ Everything is made anew each time, of what each suite found last: so a run of on
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tests.benchmark.standing import is_ours
 from tests.benchmark.tables import TITLES, Table, tables_of
 
 HERE = Path(__file__).parent
+MOST_DIGITS = 12
 MAIN = "main"
 """The chart that README shows."""
 
@@ -149,9 +149,7 @@ def _panels(results):
         if len({one.subject for one in some}) == 1:
             panels.append(_panel(f"{what}, {some[0].subject}", some, one_size=False, sized=True))
             continue
-        sizes = Counter(one.size for one in some)
-        largest = max(sizes, key=lambda size: (sizes[size], size or 0))
-        panels.append(_panel(what, [one for one in some if one.size == largest], one_size=True))
+        panels.append(_panel(what, standing.at_one_size(some), one_size=True))
     return [panel for panel in panels if len(panel.bars) > 1]
 
 
@@ -192,10 +190,11 @@ def anchor(title):
 
 def told(aim):
     """What was measured, and the bound, with as many digits as tell them apart."""
-    for digits in range(3, 12):
-        texts = amount(aim.actual, aim.unit, digits), amount(aim.bound, aim.unit, digits)
-        if texts[0] != texts[1] or aim.actual == aim.bound:
-            break
+    digits = 3
+    while digits < MOST_DIGITS and f"{aim.actual:.{digits - 1}e}" == f"{aim.bound:.{digits - 1}e}":
+        digits += 1
+    digits = 3 if aim.actual == aim.bound else digits
+    texts = [amount(number, aim.unit, digits) for number in (aim.actual, aim.bound)]
     return texts[0], ("≥ " if aim.at_least else "≤ ") + texts[1]
 
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from fake_gcs.meter import summary
+from fake_gcs.meter import billing_class, is_billed, summary
 from tests.support.cost import Cost, Meter
 
 SHORT = "write 256"
@@ -61,6 +61,14 @@ async def streaming(client, text, **ids):
     return Send(task["id"], task["contextId"], sent, first, time.monotonic())
 
 
+def billed(cost, name):
+    """How many requests of a class are billed: one that is refused for its precondition is free."""
+    classes = [
+        billing_class(r["operation"]) if is_billed(r["operation"], r["status"]) else "free" for r in cost.requests
+    ]
+    return classes.count(name)
+
+
 class Bucket:
     """The requests to one bucket of an emulator, by the send they were made for."""
 
@@ -81,6 +89,11 @@ class Bucket:
         ]
         until = (send.first, send.answered, float("inf"))
         return tuple(Cost([one for one in own if one["ended"] <= moment]) for moment in until)
+
+    def round_trips_to_first(self, send):
+        """Of requests to the first event, without the workspace: that is restored while the event is on its way."""
+        first = self.of(send)[0]
+        return Cost([one for one in first.requests if not one["key"].endswith("/workspace.tar.gz")]).round_trips
 
     def dollars(self, send):
         """What the requests of a send are billed, all of them, in US dollars."""

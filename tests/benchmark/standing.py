@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 
 from tests.benchmark.measures import amount
@@ -11,7 +13,7 @@ PEERS = ("a2a-sdk", "a2akit", "fasta2a", "two puts", "tar czf", "tar | gzip -1",
 """How the subjects begin that somebody else made, or designed."""
 
 REFERENCES = ("a2a-sdk, PostgreSQL", "a2a-sdk, in memory")
-"""What tables divide by where a suite does not say: what people keep tasks in today."""
+"""What tables divide by where a suite does not say: what people keep tasks in today; else its first peer."""
 
 CHARTED = (
     ("tasks", "short tasks", None),
@@ -30,16 +32,16 @@ LEVEL = 0.95
 """From here on two rates are level: what is between them is noise."""
 
 
-def _maker(series):
-    return series.subject.partition(",")[0]
-
-
 def is_ours(series):
-    return _maker(series) == OURS
+    return _begins(series, (OURS,))
 
 
 def is_peer(series):
-    return _maker(series) in PEERS
+    return _begins(series, PEERS)
+
+
+def _begins(series, names):
+    return any(re.match(rf"{re.escape(name)}(?![\w-])", series.subject) for name in names)
 
 
 def find(results, what, subject, size):
@@ -52,8 +54,9 @@ def find(results, what, subject, size):
 
 def reference(results):
     """The subject that the table of a suite divides by; empty if there is none."""
-    there = {one.subject for one in results.series}
-    return next((one for one in (results.reference, *REFERENCES) if one in there), "")
+    there = dict.fromkeys(one.subject for one in results.series)
+    peers = dict.fromkeys(one.subject for one in results.series if is_peer(one))
+    return next((one for one in (results.reference, *REFERENCES, *peers) if one in there), "")
 
 
 def advantage(ours, theirs):
@@ -86,6 +89,13 @@ def _headlined(found):
         yield [one for one in by_suite.get(suite, []) if (one.what, one.size) == (what, size)]
 
 
+def at_one_size(series):
+    """Those of the largest size that most were measured at."""
+    sizes = Counter(one.size for one in series)
+    largest = max(sizes, key=lambda size: (sizes[size], size or 0))
+    return [one for one in series if one.size == largest]
+
+
 @dataclass(frozen=True)
 class Behind:
     """Something that a peer does better.
@@ -104,11 +114,12 @@ class Behind:
 
 
 def behind(found):
-    """Everything, in all suites, in which the product is behind a peer."""
+    """Everything, in all suites, in which the product is behind a peer, each at the size of `at_one_size`."""
     rows = []
     for results in found:
-        for what, size in dict.fromkeys((one.what, one.size) for one in results.series):
-            some = [one for one in results.series if (one.what, one.size) == (what, size)]
+        for what in dict.fromkeys(one.what for one in results.series):
+            some = at_one_size([one for one in results.series if one.what == what])
+            size = some[0].size
             pairs = [text for ours in filter(is_ours, some) if (text := _lost(ours, filter(is_peer, some)))]
             if pairs:
                 title = what if size is None else f"{what}, {amount(size)}"

@@ -171,12 +171,21 @@ def fasta2a_in_memory(directory):
     return running(Peer("fasta2a", "fasta2a_server.py", log=directory / "fasta2a.log"))
 
 
+TWO_PUTS = (
+    "Two puts is a small store with the design of gemini-cli's, on a2a-sdk's request handler and this project's client "
+    "of cloud storage: with each event it writes the whole task and the whole workspace, here one small file, over "
+    "what is there. The emulator takes any number of writes to an object from it, cloud storage one a second"
+)
+"""For readers, to be ended with what the limit would do."""
+
+
 @contextlib.contextmanager
 def two_puts_on_the_emulator(directory, *options, write_limit=False):
     """The design of `peers/two_puts_store.py`.
 
     It writes to the same two objects with each event, and cloud storage takes one write a second to an object
-    (FACTS 1): the emulator holds it to that only with `write_limit`, as otherwise nothing else could be seen.
+    (service/docs/limits.md): the emulator holds it to that only with `write_limit`, as otherwise nothing else could
+    be seen.
     """
     workspace = directory / f"two-puts-{next(_numbers)}"
     workspace.mkdir()
@@ -188,15 +197,9 @@ def two_puts_on_the_emulator(directory, *options, write_limit=False):
 
 @contextlib.contextmanager
 def serving(subjects, directory):
-    """Starts them side by side, and ends them so; yields the servers by name, in the same order."""
-    contexts = {name: start(directory) for name, start in subjects.items()}
-    with ThreadPoolExecutor(len(contexts)) as pool:
-        starting = {name: pool.submit(context.__enter__) for name, context in contexts.items()}
-        try:
-            yield {name: one.result() for name, one in starting.items()}
-        finally:
-            running = [contexts[name] for name, one in starting.items() if not one.exception()]
-            list(pool.map(lambda context: context.__exit__(None, None, None), running))
+    """Starts subjects side by side, and ends them so; yields the servers by name, in the same order."""
+    with together(start(directory) for start in subjects.values()) as servers:
+        yield dict(zip(subjects, servers, strict=True))
 
 
 def compared(bench, *groups):

@@ -49,6 +49,7 @@ def tasks():
         [
             Aim("Short tasks a | b, as `a|b`", 4.0, 4, at_least=True, unit="times", why="not to be seen"),
             Aim("Half of *memory*", 0.4996, 0.5, at_least=True, why="It writes <twice>."),
+            Aim("Bytes", 3.002, 3, at_least=False),
         ],
         reasons={"short tasks": "Two <unconditional> writes | a task."},
         notes=["One note,\nover two lines."],
@@ -82,7 +83,7 @@ def part(text, title):
 def test_every_aim_is_told_as_met_or_missed(tasks, growing, tmp_path):
     """Missed ones first, with their reason; what was measured never reads as the bound unless it is."""
     text = written(tmp_path, tasks, growing)
-    assert "2 of 3 are met." in text
+    assert "2 of 4 are met." in text
     assert rows(text, "## Aims") == [
         [
             "**missed**",
@@ -91,6 +92,7 @@ def test_every_aim_is_told_as_met_or_missed(tasks, growing, tmp_path):
             "≥ 0.5000",
             "[Short tasks](#short-tasks)",
         ],
+        ["**missed**", "Bytes", "3.002", "≤ 3", "[Short tasks](#short-tasks)"],
         ["met", r"Short tasks a \| b, as `a\|b`", "4 times", "≥ 4 times", "[Short tasks](#short-tasks)"],
         ["met", "Growth of listing", "1", "≤ 1.10", "[ListTasks](#listtasks)"],
     ]
@@ -110,6 +112,10 @@ def test_the_table_of_a_suite_has_medians_spreads_and_ratios(tasks, tmp_path):
     ]
     tasks.reference = "a2a-gcs, memory"
     assert "÷ a2a-gcs, memory" in part(written(tmp_path, tasks), "Short tasks")
+    for one in tasks.series:
+        one.subject = one.subject.replace("a2a-sdk, PostgreSQL", "tar czf")
+    tasks.reference = "not measured"
+    assert "÷ tar czf" in part(written(tmp_path, tasks), "Short tasks")
 
 
 def test_sizes_stand_side_by_side_with_how_cost_grows(growing, tasks, tmp_path):
@@ -149,6 +155,33 @@ def test_ratios_to_peers_say_who_is_ahead(tasks, tmp_path):
     assert r"Two \<unconditional\> writes \| a task." in behind
     assert "latency p50 | a2a-gcs, memory: 0.33 of a2a-sdk, PostgreSQL |" in behind
     assert "4 of" not in behind
+
+
+@pytest.mark.parametrize(
+    ("subject", "ours", "peer"),
+    [
+        ("a2a-gcs", True, False),
+        ("a2a-gcs, gs://", True, False),
+        ("a2a-gcs-like", False, False),
+        ("a2a-sdk, SQLite", False, True),
+        ("two puts, emulator", False, True),
+        ("tar | gzip -1", False, True),
+        ("the emulator by itself", False, False),
+        ("target", False, False),
+    ],
+)
+def test_who_made_what_is_told_by_how_it_is_named(subject, ours, peer):
+    """The product, a peer, or neither: such as a limit that nobody can pass."""
+    series = Series("put", subject, "s")
+    assert (standing.is_ours(series), standing.is_peer(series)) == (ours, peer)
+
+
+def test_what_is_behind_is_told_at_the_largest_size():
+    """The largest that most were measured at, as in the charts; smaller ones are in the table."""
+    some = [*rates("put", 10, ours=1, sdk=2), *rates("put", 20, ours=3, sdk=4), *rates("put", 40, ours=5)]
+    assert [(one.what, one.pairs) for one in standing.behind([results("tasks", "Short tasks", some)])] == [
+        ("put, 20", ["a2a-gcs, memory: 0.75 of a2a-sdk, PostgreSQL"])
+    ]
 
 
 def test_what_is_level_is_not_behind(tmp_path):

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tests.benchmark import runner
+from tests.benchmark import environments, runner
 from tests.benchmark.__main__ import main
 from tests.benchmark.measures import Results
 from tests.support import postgres
@@ -183,11 +183,27 @@ def test_what_is_missing_is_told_before_anything_runs(monkeypatch):
         pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
 
     monkeypatch.setattr(postgres, "programs", programs)
+    monkeypatch.setattr(runner, "SUITES", ())
     command = typer.Typer()
     command.command()(main)
     done = CliRunner().invoke(command, ["--smoke"])
     assert done.exit_code == 2
     assert "PostgreSQL is not installed; on Debian: apt-get" in done.output
+
+
+def test_a_peer_that_cannot_be_installed_is_told_by_name(suite, monkeypatch, tmp_path):
+    """Without a traceback, after what pip has said."""
+    monkeypatch.setattr(environments, "HOME", environments.REPOSITORY / ".venv" / tmp_path.name)
+    monkeypatch.setattr(environments, "PEERS", {"peer": ["./there-is-none"]})
+    monkeypatch.setattr(environments, "make", lambda directory, *wanted: subprocess.run(["false"], check=True))
+    monkeypatch.setattr(runner, "SUITES", (suite(lambda bench: environments.python("peer")),))
+    command = typer.Typer()
+    command.command()(main)
+    done = CliRunner().invoke(command, ["made", "--no-keep"])
+    assert done.exit_code == 2
+    assert "installing ./there-is-none, once, into .venv/" in done.output
+    assert "./there-is-none could not be installed" in done.output
+    assert "Traceback" not in done.output
 
 
 def test_a_suite_that_fails_does_not_keep_others_from_running(suite, monkeypatch):

@@ -59,7 +59,7 @@ async def at_work(client, context, agent, mode):
     """A task whose tree of processes is at work."""
     task = (await client.send(f"tree {mode}", context=context, at_once=True)).id
     pids = await until(lambda: started(agent.marks), what="the processes of the agent")
-    assert len(of_task(task)) == len(pids) + 1  # and their supervisor
+    await until(lambda: len(of_task(task)) == len(pids) + 1, what="these and their supervisor alone")
     return task, pids
 
 

@@ -38,8 +38,6 @@ log = structlog.get_logger(__name__)
 
 E = TypeVar("E", bound=TaskStatusUpdateEvent | TaskArtifactUpdateEvent)
 
-STEPS_THROUGH_THE_SDK = 0
-
 HELD = TERMINAL | {TaskState.TASK_STATE_INPUT_REQUIRED}
 """States that end a turn: nobody hears of them before the workspace is stored."""
 

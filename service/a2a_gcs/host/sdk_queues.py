@@ -1,4 +1,4 @@
-"""What a2a-sdk 1.3.0 keeps of a run for its subscribers, bounded (FACTS 6).
+"""What a2a-sdk 1.3.0 keeps of a run for its subscribers, bounded.
 
 The SDK queues each event together with a copy of the whole task: up to 1,024
 of them on the way to its subscribers, and 1,024 more for each. They fill within one step of the

@@ -165,13 +165,7 @@ class TurnWriter:
             began = boottime()
             try:
                 async with self._lock:
-                    if not self.claim.record.version:
-                        await self._create()
-                    elif self._pending:
-                        await self._append()
-                    if self._rewrite_is_due():
-                        await self._flush()  # task.json holds what its batches hold, and nothing that a later one does
-                        await self._write(self._latest_copy(), self._meta(self._seq))
+                    await self._write_what_there_is()
             except Conflict:
                 self._fenced()
                 return
@@ -179,6 +173,18 @@ class TurnWriter:
                 log.warning("journal.behind", task_id=self.claim.ref.task_id, error=str(e))
                 await asyncio.sleep(self._pace.retry_after)
             pause = max(0.0, began + self._pace.journal_after - boottime())
+
+    async def _write_what_there_is(self) -> None:
+        """The first task.json; or a batch, and task.json where that is due: with what its batches hold, and no more."""
+        if not self.claim.record.version:
+            await self._create()
+            return
+        seq, due = self._seq, self._rewrite_is_due()
+        latest = self._latest_copy() if due else None
+        if self._pending:
+            await self._append()
+        if latest is not None and (not self._pending or self._pending[0].seq > seq):
+            await self._write(latest, self._meta(seq))
 
     def _behind(self) -> bool:
         """task.json lacks updates that are in the journal already."""

@@ -13,6 +13,7 @@ of the tasks that were accepted before, in their order.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import os
 import statistics
@@ -52,8 +53,11 @@ async def _measure(bench, servers, meter):
         clients = {name: await stack.enter_async_context(clients_of(each)) for name, each in servers.items()}
         for each in clients.values():
             await _tasks(each, 2 * CONCURRENCY)
-        for name, count in bench.alternate([(name, n) for name in servers for n in _counts(bench)]):
-            await _throughput(bench, name, servers[name], clients[name][:count], meter)
+        done = []
+        for count, name in bench.alternate([(n, name) for n in _counts(bench) for name in servers]):
+            tasks = await _throughput(bench, name, servers[name], clients[name][:count])
+            done += [(count, tasks)] if name == BUCKET else []
+        _requests(bench, done, (await asyncio.to_thread(meter.rest)).requests)
         for name, each in clients.items():
             await _conflicts(bench, name, each)
 
@@ -63,25 +67,33 @@ def _counts(bench):
 
 
 async def _tasks(clients, count):
-    done = await closed_loop(
-        lambda number: clients[number % len(clients)].send(SHORT), count=count, concurrency=CONCURRENCY
-    )
+    """What a run of tasks took, and the tasks."""
+    tasks = []
+
+    async def one(number):
+        tasks.append(await clients[number % len(clients)].send(SHORT))
+
+    done = await closed_loop(one, count=count, concurrency=CONCURRENCY)
     assert not done.errors, done.errors[:3]
-    return done
+    return done, tasks
 
 
-async def _throughput(bench, name, servers, clients, meter):
-    count = 32 if bench.smoke else 240
-    await asyncio.to_thread(meter.rest)  # what the round before left behind
+async def _throughput(bench, name, servers, clients):
+    count, hosts = 32 if bench.smoke else 160, len(clients)
     before = _cpu_seconds(servers)
-    done = await _tasks(clients, count)
-    requests = (await asyncio.to_thread(meter.rest)).requests
-    hosts = len(clients)
+    done, tasks = await _tasks(clients, count)
     bench.record(f"short tasks, {hosts} hosts", name, done.rate, "tasks/s", better="higher")
     bench.record("CPU of all hosts for a task", name, (_cpu_seconds(servers) - before) / count * 1000, "ms", size=hosts)
     bench.record("latency p50, by hosts", name, statistics.median(done.latencies) * 1000, "ms", size=hosts)
-    if name == BUCKET:
-        bench.record("requests of a task", name, len(requests) / count, "requests", size=hosts)
+    return tasks
+
+
+def _requests(bench, done, requests):
+    """By the ids in their keys: each task has a context of its own."""
+    made = collections.Counter(part for one in requests for part in one["key"].split("/")[1:2])
+    for hosts, tasks in done:
+        count = sum(made[task["contextId"]] + made[task["id"]] for task in tasks)
+        bench.record("requests of a task", BUCKET, count / len(tasks), "requests", size=hosts)
 
 
 def _cpu_seconds(servers):

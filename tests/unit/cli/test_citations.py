@@ -19,7 +19,7 @@ FILES = [
 ]
 PAGES = {path: path.read_text() for path in FILES if path.suffix == ".md"}
 
-DOCUMENT = re.compile(r"\b([A-Z]{4,})(?:\.md\b|:? (?:section )?[0-9]+(?:\.[0-9]+)*\b|, [*0-9])")
+DOCUMENT = re.compile(r"\b([A-Z]{4,})(?:\.md\b|:? (?:section )?[0-9]+(?:\.[0-9]+)*\b|, \*)")
 """How a document is cited: its name in capitals, with a suffix, or the number or heading of a section."""
 NO_DOCUMENTS = {"HTTP", "REST", "USER"}
 """Words that stand before a number and are something else."""

@@ -1,6 +1,7 @@
 """The SDK's task store over task.json: whose saves are taken, what they leave, and what the SDK may do meanwhile."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from a2a.server.cluster import ConcurrentTaskModificationError, TaskVersion
@@ -276,6 +277,31 @@ async def test_a_store_that_takes_its_time_gets_no_more_batches(bucket):
         await until(lambda: store.count("put", "*.events.json") == batches)
         assert boottime() - began >= batches * PACE.journal_after
         await sdk.process(says(claim, COMPLETED))
+        assert len((await a.record(claim.ref.task_id)).task.artifacts[0].parts) == batches
+
+
+async def test_a_task_is_written_again_while_updates_come(bucket):
+    """Also where each batch takes so long that there is always something pending; it holds what its batches hold."""
+    async with FaultyStore(bucket.store) as store:
+        a = await bucket.host("a", store, pace=replace(PACE, rewrite_apart=0.0, rewrite_growth=1.0), keep_batches=60.0)
+        claim = await a.start()
+        sdk, batches, rewritten = a.sdk(claim), 8, []
+
+        async def meanwhile(_key):
+            await sdk.process(makes(claim, "x", "more", append=True))
+
+        async def written(_key):
+            meta = (await a.record(claim.ref.task_id)).meta
+            batch = await a.journal.read(claim.ref, claim.turn, meta.journal)
+            rewritten.append(meta.seq == batch[-1].seq)
+
+        for nth in range(1, batches):
+            store.act("put", "*.events.json", meanwhile, nth=nth)
+            store.act("put", "*/task.json", written, nth=nth, when="after")
+        await sdk.process(makes(claim, "x", "first"))
+        await until(lambda: store.count("put", "*.events.json") == batches)
+        await sdk.process(says(claim, COMPLETED))
+        assert rewritten == [True] * (batches - 1)
         assert len((await a.record(claim.ref.task_id)).task.artifacts[0].parts) == batches
 
 

@@ -80,11 +80,11 @@ async def test_an_open_stream_shows_until_it_is_closed(host):
         return (await scraped(host)).get("streams_open")
 
     async with A2AClient(host.url) as client:
-        before = await open_streams()
+        await until(lambda: _equal(open_streams, 0), what="the end of streams that earlier tests have left")
         async with contextlib.aclosing(client.stream("sleep 30")) as events:
             task = (await anext(events)).task_id
-            assert await open_streams() == before + 1
-        await until(lambda: _equal(open_streams, before))
+            assert await open_streams() == 1
+        await until(lambda: _equal(open_streams, 0))
         await client.cancel(task)
 
 

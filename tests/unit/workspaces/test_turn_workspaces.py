@@ -408,10 +408,10 @@ async def test_a_store_that_fails_is_no_lost_archive(start, bucket):
 async def test_a_snapshot_that_takes_too_long_fails_the_task(start, bucket):
     """It says so, and by which setting; the context is free, and goes on from the last completed task."""
     async with FaultyStore(bucket.store) as store:
-        host = await start(journals(), store=store, longest_snapshot=0.2)
+        host = await start(journals(), store=store, longest_snapshot=1.5)
         await host.send("1")
         store.hold("put_stream", "*/workspace.tar.gz")
         task = await host.send("2")
         assert task.status.state == FAILED
-        assert said(task) == "The workspace could not be saved within 0.2 s (max_snapshot_seconds)."
+        assert said(task) == "The workspace could not be saved within 1.5 s (max_snapshot_seconds)."
         assert said(await host.send("3")) == "1;3;"

@@ -34,7 +34,7 @@ OWNER = "saved-by"
 _WRITE = "save-id"
 _AT_ONCE_BYTES = 256 << 10
 _AT_ONCE_ENTRIES = 64
-"""What is packed in memory by the thread that has looked at it; each further thread costs as much as a small archive."""
+"""What the thread that has looked at it packs in memory: a further thread costs as much as a small archive does."""
 _WAITING = 1
 _IN_FLIGHT = 4
 
@@ -146,9 +146,9 @@ class Upload:
 
     async def _small(self, tree: Tree, packed: Packed, archive: bytes) -> Stored:
         """One upload of what is packed already, unless the old archive holds it."""
-        if self._base and self._base.name == packed.name and unchanged(self._base, tree.stamps()):
-            if (info := await self._copy(self._base)) is not None:
-                return self._stored(info, packed)
+        base = self._base
+        if base and base.name == packed.name and unchanged(base, tree.stamps()) and (info := await self._copy(base)):
+            return self._stored(info, packed)
 
         async def pieces() -> AsyncGenerator[bytes, None]:
             yield archive

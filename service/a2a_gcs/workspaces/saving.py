@@ -67,6 +67,12 @@ class Reading:
         """Whether `close` has to put modes back, which takes its time."""
         return bool(self._beneath.widened)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing, as many agents leave it: reading that takes less than a thread to do it in."""
+        with os.scandir(self._root) as entries:
+            return next(entries, None) is None
+
     def look(self, check: Callable[[], None]) -> Tree:
         """Walks the directory. Raises WorkspaceError, or what `check` raises."""
         ignore = Ignore.of(self._root, self._ignore, self._notes)

@@ -101,7 +101,8 @@ class Upload:
             Conflict, WorkspaceError, StoreError: As Snapshots.save.
         """
         outflow: Outflow[bytes] = Outflow()
-        tree, small = await _thread(outflow, partial(self._look, reading, outflow.check))
+        look = partial(self._look, reading, outflow.check)
+        tree, small = look() if reading.is_empty else await _thread(outflow, look)
         if self._is_unchanged(tree) and self._base is not None:
             info = await self._copy(self._base)
             if info is not None:

@@ -64,6 +64,15 @@ Outcome = ObjectInfo | StoreError | None
 """Of a change: the new object, none after a removal, or why it was refused."""
 
 
+@dataclass
+class _Touched:
+    """What a key comes to: the blobs that were its own or are to be, its row, and the body of that, if it is small."""
+
+    blobs: list[str]
+    row: Row | None = None
+    body: bytes | None = None
+
+
 def incoming(root: Path) -> Path:
     """Where a body below `root` may be written to."""
     return root / HIDDEN / "incoming" / uuid.uuid4().hex
@@ -84,7 +93,6 @@ class LocalTree:
         self._writer = threading.Lock()
         for folder in ("incoming", "blobs"):
             (self._hidden / folder).mkdir(parents=True, exist_ok=True)
-        self._real_root = root.resolve()
         self._lock_fd = os.open(self._hidden / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with self._locked():
             self._index = Index(self._hidden / "index.sqlite", durable=durable)
@@ -134,18 +142,25 @@ class LocalTree:
         Raises:
             OSError, sqlite3.Error: Nobody knows which of them were made.
         """
-        touched: dict[str, list[str]] = {}
-        with self._locked(), contextlib.ExitStack() as afterwards:
+        touched: dict[str, _Touched] = {}
+        with self._locked():
             self._settle_leftover()
-            with self._index.transaction():
-                outcomes = [self._outcome(change, touched) for change in changes]
-                if touched:
-                    afterwards.callback(self._tidy, touched)
-                    self._note(touched)
-                    self._move_in(_files(changes, outcomes))
+            try:
+                with self._index.transaction():
+                    outcomes = [self._outcome(change, touched) for change in changes]
+                    if touched:
+                        self._note(touched)
+                        self._move_in(_files(changes, outcomes))
+            except BaseException:
+                self._settle_leftover()
+                raise
+            for key, after in touched.items():
+                self._settle(key, after.blobs, after.row, after.body)
+            if touched:
+                os.ftruncate(self._lock_fd, 0)
         return outcomes
 
-    def _outcome(self, change: Change, touched: dict[str, list[str]]) -> Outcome:
+    def _outcome(self, change: Change, touched: dict[str, _Touched]) -> Outcome:
         try:
             if isinstance(change, Put):
                 return self._put(change, touched)
@@ -154,7 +169,7 @@ class LocalTree:
             return error
         return None
 
-    def _put(self, put: Put, touched: dict[str, list[str]]) -> ObjectInfo:
+    def _put(self, put: Put, touched: dict[str, _Touched]) -> ObjectInfo:
         for source in put.sources:
             if source.version is not None and source.version != self._current(source.key).info.version:
                 raise Conflict(source.key)
@@ -173,15 +188,22 @@ class LocalTree:
         )
         row = Row(info, put.draft.path.name if body is None else "")
         self._index.put(row, body, current)
-        touched.setdefault(put.key, []).extend(r.blob for r in (row, current) if r is not None and r.blob)
+        self._touch(touched, put.key, current, row, body)
         return info
 
-    def _remove(self, remove: Remove, touched: dict[str, list[str]]) -> None:
+    def _remove(self, remove: Remove, touched: dict[str, _Touched]) -> None:
         current = self._current(remove.key)
         if remove.version not in {None, current.info.version}:
             raise Conflict(remove.key)
         self._index.remove(current)
-        touched.setdefault(remove.key, []).extend([current.blob] if current.blob else [])
+        self._touch(touched, remove.key, current, None, None)
+
+    def _touch(
+        self, touched: dict[str, _Touched], key: str, before: Row | None, after: Row | None, body: bytes | None
+    ) -> None:
+        blobs = touched[key].blobs if key in touched else []
+        blobs += [row.blob for row in (before, after) if row is not None and row.blob]
+        touched[key] = _Touched(blobs, after, body)
 
     def _current(self, key: str) -> Row:
         row = self._index.current(key)
@@ -200,14 +222,10 @@ class LocalTree:
             finally:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
-    def _note(self, touched: Mapping[str, Sequence[str]]) -> None:
+    def _note(self, touched: Mapping[str, _Touched]) -> None:
         """Writes down what may be left half done: the keys, and the blobs that were theirs or are to be."""
-        os.pwrite(self._lock_fd, json.dumps(list(touched.items())).encode(), 0)
-
-    def _tidy(self, touched: Mapping[str, Sequence[str]]) -> None:
-        for key, blobs in touched.items():
-            self._settle(key, blobs)
-        os.ftruncate(self._lock_fd, 0)
+        note = [(key, after.blobs) for key, after in touched.items()]
+        os.pwrite(self._lock_fd, json.dumps(note).encode(), 0)
 
     def _settle_leftover(self) -> None:
         size = os.fstat(self._lock_fd).st_size
@@ -215,25 +233,26 @@ class LocalTree:
             return
         with contextlib.suppress(ValueError):  # died while writing the note: nothing else was begun
             for key, blobs in json.loads(os.pread(self._lock_fd, size, 0)):
-                self._settle(key, blobs)
+                row = self._index.current(key)
+                body = self._index.body(row) if row is not None and not row.blob else None
+                self._settle(key, blobs, row, body)
         os.ftruncate(self._lock_fd, 0)
 
-    def _settle(self, key: str, blobs: Sequence[str]) -> None:
+    def _settle(self, key: str, blobs: Sequence[str], row: Row | None, body: bytes | None) -> None:
         """Whatever was done: keeps the blob that the row names, drops the others, and shows the body."""
-        row = self._index.current(key)
         for blob in blobs:
             if row is None or row.blob != blob:
                 with contextlib.suppress(OSError):
                     self._blob_path(blob).unlink()
         with contextlib.suppress(OSError):  # the view is for people; `a` and `a/b` cannot both be shown
-            self._show(key, row)
+            self._show(key, row, body)
 
-    def _show(self, key: str, row: Row | None) -> None:
+    def _show(self, key: str, row: Row | None, body: bytes | None) -> None:
         if not _is_plain(key):
             return
         visible = self.root / key
-        if not visible.parent.resolve().is_relative_to(self._real_root):
-            return  # somebody put a link into the view that leads elsewhere
+        if self._leaves(key):
+            return
         if row is None:
             visible.unlink(missing_ok=True)
             for folder in visible.parents:
@@ -241,7 +260,7 @@ class LocalTree:
                     break
                 folder.rmdir()  # raises where it is not empty, which ends the walk
             return
-        copy = self._copy(row)
+        copy = self._copy(row, body)
         try:
             visible.parent.mkdir(parents=True, exist_ok=True)
             copy.replace(visible)
@@ -249,15 +268,24 @@ class LocalTree:
             copy.unlink(missing_ok=True)
             raise
 
-    def _copy(self, row: Row) -> Path:
+    def _leaves(self, key: str) -> bool:
+        """Whether somebody has put a link into the view, on the way to a key: it may lead elsewhere."""
+        folder = self.root
+        for name in key.split("/")[:-1]:
+            folder /= name
+            if folder.is_symlink():
+                return True
+        return False
+
+    def _copy(self, row: Row, body: bytes | None) -> Path:
         """The body once more: what is done to the visible file is not done to the object."""
         copy = incoming(self.root)
-        if row.blob:
+        if body is None:
             os.link(self._blob_path(row.blob), copy)
             return copy
         fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
         try:
-            os.write(fd, self._index.body(row))
+            os.write(fd, body)
         finally:
             os.close(fd)
         return copy

@@ -11,10 +11,10 @@ TOOLS := infra-tools checkov
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run clients test bench bench-smoke browser-tools console-pictures chaos-mutants fidelity-testbench tck infra-tools infra-image check lint types imports format clean
+.PHONY: .always help setup run clients test bench bench-smoke browser-tools console-pictures chaos-mutants fidelity-testbench tck infra-tools infra-image check lint types imports format clean
 
 help:  ## Show these targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{sub("%", "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "a2a-gcs needs Python 3.11 or newer; name it with: make PYTHON=/path/to/python3"; exit 1; }
@@ -44,13 +44,14 @@ clients: $(STAMP)  ## Other people's A2A clients, for the tests that run them (N
 test: $(STAMP)  ## Every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench-smoke: $(STAMP)  ## Requests, bytes and round trips of typical exchanges (under 3 minutes)
-	$(BIN)/python -m tests.benchmark.smoke
+bench: $(STAMP)  ## Every benchmark, side by side with what people would use instead (under 30 minutes); writes tests/benchmark/RESULTS.md
+	$(BIN)/python -m tests.benchmark $(ARGS)
 
-bench: bench-smoke  ## All benchmarks, side by side
-	$(BIN)/python -m tests.benchmark.bench_gateway
-	$(BIN)/python -m tests.benchmark.bench_workspaces
-	$(BIN)/python -m tests.benchmark.bench_listing
+bench-smoke: $(STAMP)  ## Try every benchmark: smallest sizes, one round, nothing is kept (under 3 minutes)
+	$(BIN)/python -m tests.benchmark --smoke $(ARGS)
+
+bench-%: $(STAMP) .always  ## One suite of them, as in make bench-tasks; a name that there is not lists all
+	$(BIN)/python -m tests.benchmark $* $(ARGS)
 
 browser-tools: $(STAMP)  ## Chromium (by apt) and axe-core (by npm), for the tests of the console
 	@missing=; \

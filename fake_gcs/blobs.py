@@ -2,8 +2,9 @@
 
 A blob is written once and never changed, so a reader keeps what it began to read, and an
 overwrite damages nothing until the catalogue says so. The name shows the object's name for
-the reader's eye; what the file system could not hold is written in another way (FACTS 3), and `@`
-with a number at the end makes it unique and keeps `a` apart from the folder of `a/b`.
+the reader's eye; what fake-gcs-server's file system backend could not hold (README, *How it works*)
+is written in another way, and `@` with a number at the end makes it unique and keeps `a` apart from
+the folder of `a/b`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from yarl import URL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from fake_gcs.catalogue import Catalogue
     from fake_gcs.spool import Spool
@@ -40,8 +42,10 @@ class BackendFailed(Exception):
 
 
 class Blobs:
-    def __init__(self, url: str, catalogue: Catalogue) -> None:
+    def __init__(self, url: str, catalogue: Catalogue, root: Path) -> None:
+        """Takes fake-gcs-server's url, the catalogue that tells which blobs are needed, and the server's directory."""
         self._url = url
+        self._folder = root / BUCKET
         self._catalogue = catalogue
         self._in_use: collections.Counter[str] = collections.Counter()
         self._passed_over = False
@@ -149,10 +153,22 @@ class Blobs:
         try:
             async with self._session.delete(url) as answer:
                 await answer.read()
-        except aiohttp.ClientError as error:
+            if answer.status == 404:  # noqa: PLR2004
+                self._remove_unfinished(blob)
+        except (aiohttp.ClientError, OSError) as error:
             log.debug("%s stays for now: %s", blob, error)
             return
         self._catalogue.forget_garbage([blob])
+
+    def _remove_unfinished(self, blob: str) -> None:
+        """Removes what a fake-gcs-server that was killed has left of an upload, and does not find again.
+
+        It puts a body in its place first and writes its metadata then, and begins by trying, with an
+        empty file `.NAMEnumber` beside it, whether it can rename files to there.
+        """
+        path = self._folder / blob
+        for left in (path, *path.parent.glob(f".{path.name}*")):
+            left.unlink(missing_ok=True)
 
     async def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         async with self._session.request(method, URL(self._url + path, encoded=True), **request) as answer:

@@ -70,15 +70,14 @@ async def emulator(options: Options) -> AsyncIterator[Running]:
         check_port(options.host, options.port)
     with _folder(options.data) as folder:
         remove = folder if options.data is None else None
-        backend = FakeGcsServer(
-            root=folder / "objects", remove=remove, location=options.location, binary=options.binary
-        )
+        root = folder / "objects"
+        backend = FakeGcsServer(root=root, remove=remove, location=options.location, binary=options.binary)
         catalogue = Catalogue(folder / "catalogue.sqlite")
         try:
             # In a thread, so that the loop can be cancelled by a signal meanwhile.
             await asyncio.to_thread(backend.start)
             backend.create_bucket(BUCKET)
-            blobs = Blobs(backend.url, catalogue)
+            blobs = Blobs(backend.url, catalogue, root)
             state = State(
                 catalogue,
                 blobs,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import fcntl
 import json
 import logging
+import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -22,11 +25,12 @@ from fake_gcs.binary import find_binary
 from fake_gcs.errors import PortTaken, StartFailed
 
 if TYPE_CHECKING:
-    import os
+    from collections.abc import Iterator
 
 START_SECONDS = 30.0
 STOP_SECONDS = watchdog.GRACE_SECONDS + 25.0  # removing a temporary directory of many files takes its time
 _TRIES = 5
+_LOOK_SECONDS = 0.02
 _HTTP_CONFLICT = 409
 
 log = logging.getLogger(__name__)
@@ -60,7 +64,7 @@ class FakeGcsServer:
             root: Directory of the filesystem backend; it survives a restart. None takes a
                 temporary directory that is removed when the server ends, however it ends.
             memory: Use the memory backend instead. It slows down with every object it
-                holds (FACTS 3), and keeps nothing.
+                holds (measured: 249 puts a second at 10,000 objects, 45 at 30,000), and keeps nothing.
             remove: Directory that goes when the server ends, however it ends.
             location: What buckets answer as their location.
             binary: The program to run; see find_binary.
@@ -92,7 +96,7 @@ class FakeGcsServer:
         Raises:
             BinaryNotFound: there is no program to run.
             PortTaken: something else listens on the port.
-            StartFailed: it ended, or did not answer within START_SECONDS.
+            StartFailed: it ended, or did not answer within START_SECONDS; or an earlier one still has the root.
         """
         binary = find_binary(self._binary)
         chosen = self.port
@@ -142,13 +146,19 @@ class FakeGcsServer:
         self._started.clear()
         if self._root is None and not self._memory:
             self._temporary = Path(tempfile.mkdtemp(prefix="fake-gcs-"))
-        self._process = subprocess.Popen(  # noqa: S603 - our own watchdog and the binary that was asked for
-            [*_watchdog(self._temporary or self._remove), str(binary), *self._arguments(self._temporary or self._root)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C reaches the parent alone, which then stops this in order
-        )
+        with _alone_in(self._root) as lock:
+            self._process = subprocess.Popen(  # noqa: S603 - our own watchdog and the binary that was asked for
+                [
+                    *_watchdog(self._temporary or self._remove),
+                    str(binary),
+                    *self._arguments(self._temporary or self._root),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=lock,
+                start_new_session=True,  # Ctrl-C reaches the parent alone, which then stops this in order
+            )
         threading.Thread(target=self._read_log, args=(self._process,), daemon=True).start()
         if not self._started.wait(START_SECONDS) or not self.running:
             self.stop()
@@ -184,6 +194,39 @@ class FakeGcsServer:
 def _watchdog(temporary: Path | None) -> list[str]:
     remove = [] if temporary is None else ["--remove", str(temporary)]
     return [sys.executable, "-I", "-S", watchdog.__file__, *remove]
+
+
+@contextlib.contextmanager
+def _alone_in(root: Path | None) -> Iterator[tuple[int, ...]]:
+    """Yields the lock on a root for a watchdog to inherit, which holds it until its program has ended.
+
+    Where a parent was killed its program goes on for a moment, and what it still writes would come behind the back of
+    the next one.
+
+    Raises:
+        StartFailed: it has not ended within START_SECONDS.
+    """
+    if root is None:
+        yield ()
+        return
+    root.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(root.with_name(f"{root.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not _locked(lock):
+            if time.monotonic() > deadline:
+                raise StartFailed(f"an earlier fake-gcs-server has not ended, and writes to {root}")
+            time.sleep(_LOOK_SECONDS)
+        yield (lock,)
+    finally:
+        os.close(lock)
+
+
+def _locked(lock: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def free_port(host: str) -> int:

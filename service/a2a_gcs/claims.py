@@ -1,4 +1,4 @@
-"""The claims that this process holds: the table task -> (owner, turn) of DESIGN 4 (rule *fence*).
+"""The claims that this process holds: the table task -> (owner, turn) by which its saves are fenced (invariant I7).
 
 The table decides nothing that is durable: safety rests on compare-and-swap.
 It tells the store whose saves to accept, the heartbeat which claims are open,
@@ -14,8 +14,9 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import structlog
 from a2a.server.events.event_queue import Event
-from a2a.types.a2a_pb2 import Message
+from a2a.types.a2a_pb2 import Message, TaskState
 
 from a2a_gcs import telemetry
 from a2a_gcs.cas import Versioned
@@ -24,9 +25,13 @@ from a2a_gcs.errors import Unavailable
 from a2a_gcs.layout import TaskRef, heartbeat_key
 from a2a_gcs.objectstore.port import ObjectInfo
 from a2a_gcs.records import Base, ContextRecord, Owner, Pin, TaskMeta
+from a2a_gcs.task_json import state_name
 from a2a_gcs.task_records import TaskRecord
 
+log = structlog.get_logger(__name__)
+
 _REMEMBERED_ENDS = 10_000
+_REASON_CHARACTERS = 500
 
 
 class End(enum.Enum):
@@ -39,6 +44,10 @@ class End(enum.Enum):
     CANCELED = "canceled"
     FENCED = "fenced"
     LAPSED = "lapsed"
+
+
+_STORED = frozenset({End.TERMINAL, End.PARKED, End.CANCELED})
+"""Ends after which `Claim.record` is the task as it is stored."""
 
 
 class Stop(enum.Enum):
@@ -69,6 +78,8 @@ class Claim:
         patience: Seconds that the task may then wait for its answer; 0 for any time.
         quiet: Nobody is told of the task before its turn ends, so its beginning need not be stored at once.
         started: The agent runs, or is about to.
+        reason: Why the turn ends in FAILED, in words that a log may hold; None while nobody knows.
+        began: When it was claimed, by `boottime`.
         stop: Why its agent is to stop; None while it may go on.
         end: Why it ended; None while it is held.
     """
@@ -88,6 +99,8 @@ class Claim:
     patience: int = 0
     quiet: bool = False
     started: bool = False
+    reason: str | None = None
+    began: float = field(default_factory=boottime)
     stop: Stop | None = None
     end: End | None = None
     _calls: list[Callable[[], None]] = field(default_factory=list)
@@ -131,9 +144,10 @@ class Claim:
             self.stop = why
             self._call()
 
-    def park_with(self, event: Event) -> None:
-        """Names the event that ends the turn, now that its workspace is stored."""
+    def park_with(self, event: Event, reason: str | None = None) -> None:
+        """Names the event that ends the turn, now that its workspace is stored; and if that is FAILED, why."""
         self.parks_with = event
+        self.reason = reason
 
     def finish(self, end: End) -> None:
         """Marks the claim as ended. Only the first end counts."""
@@ -181,7 +195,7 @@ class ClaimTable:
         return self.numbers.host
 
     def allot(self, ref: TaskRef) -> Owner:
-        """Gives the next number, open from now on: before its claim is sent (DESIGN 4).
+        """Gives the next number, open from now on: before its claim is sent, as one that is not open counts as dead.
 
         Raises:
             Unavailable: The lease has run out, so that everybody holds this process's claims for dead.
@@ -233,6 +247,7 @@ class ClaimTable:
         self.close(claim.owner)
         if claim.end is None:
             telemetry.turns_ended.add(1, {"end": end.value})
+            _log_end(claim, end)
         if claim.end is None and end in {End.TERMINAL, End.CANCELED}:
             self._ended[claim.ref.task_id] = claim.record.meta
             if len(self._ended) > _REMEMBERED_ENDS:
@@ -277,3 +292,19 @@ class ClaimTable:
 
     def __len__(self) -> int:
         return len(self._by_task)
+
+
+def _log_end(claim: Claim, end: End) -> None:
+    """The one line that every turn leaves."""
+    told = {"state": state_name(claim.record.task)} if end in _STORED else {}
+    if end in _STORED and claim.record.task.status.state == TaskState.TASK_STATE_FAILED:
+        told["reason"] = (claim.reason or "the run broke off")[:_REASON_CHARACTERS]
+    log.info(
+        "turn.ended",
+        task_id=claim.ref.task_id,
+        context_id=claim.ref.context_id,
+        turn=claim.turn,
+        end=end.value,
+        **told,
+        seconds=round(boottime() - claim.began, 3),
+    )

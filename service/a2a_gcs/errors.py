@@ -17,7 +17,7 @@ class ConfigError(A2AGcsError):
 
 
 class InvalidId(A2AGcsError):
-    """A task or context id that cannot become part of a key (DESIGN 2).
+    """A task or context id that cannot become part of a key (`a2a_gcs.layout`).
 
     Attributes:
         value: The id as it came in.

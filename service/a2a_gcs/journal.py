@@ -1,4 +1,4 @@
-"""The journal of a running task: what happened between two writes of task.json (DESIGN 5).
+"""The journal of a running task: what happened between two writes of task.json (decision 0002).
 
 Batches are numbered per turn and created once; nobody ever changes one. A
 task is its task.json with the batches after `TaskMeta.journal` folded in.

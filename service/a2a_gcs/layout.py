@@ -1,4 +1,4 @@
-"""Ids to keys and back (DESIGN 2); pure, and the only module that formats or parses keys.
+"""Ids to keys and back (service/docs/bucket.md has the keys); pure, and the only module that formats or parses keys.
 
 Below a root:
 
@@ -110,7 +110,7 @@ def decode_segment(segment: str) -> str | None:
 
 
 def root_of(*, agent: str = "", tenant: str = "", owner: str = "") -> str:
-    """The root of a call (DESIGN 6): path segments without a `/` at the end; empty for the bucket's prefix itself.
+    """The root of a call: path segments without a `/` at the end; empty for the bucket's prefix itself.
 
     Args:
         agent: Name of the agent, where a host has several.

@@ -1,8 +1,8 @@
 """What a pointer tells beside its context: how the task stands, so that listings across contexts read nothing else.
 
 The metadata of `tasks/<task>/contextId.txt` carries state and status timestamp,
-set when the task is claimed and again whenever a turn has ended (DESIGN 5,
-*Index*). A terminal state there is final. Anything else may be old, as the
+set when the task is claimed and again whenever a turn has ended (ARCHITECTURE,
+*Listing*). A terminal state there is final. Anything else may be old, as the
 pointer is written after the task and a host may die in between: whoever reads
 it looks at the task itself, and mends the pointer if that has ended.
 """
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 TERMINAL_NAMES = frozenset(TaskState.Name(state) for state in TERMINAL)
 
 _APART_SECONDS = 1.0
-"""An object takes about one write a second (FACTS 1), and the pointer of a short task is not older than that."""
+"""An object takes about one write a second, and the pointer of a short task is not older than that."""
 
 _WRITES_AT_ONCE = 8
 _MOST_WAITING = 10_000

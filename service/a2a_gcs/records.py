@@ -1,4 +1,4 @@
-"""What is stored beside the A2A Task: the JSON records of DESIGN 4 and task.json's metadata; pure.
+"""What is stored beside the A2A Task: the JSON records and task.json's metadata (service/docs/bucket.md); pure.
 
 Every record carries a schema version. Fields that this version does not know
 are kept and written back, so that two releases can share a bucket. The schema
@@ -22,7 +22,7 @@ from a2a_gcs.errors import CorruptRecord
 
 SCHEMA = 1
 REMEMBERED_MESSAGES = 32
-"""How many message ids a context remembers, for recognising repeats (DESIGN 4)."""
+"""How many message ids a context remembers, for recognising repeats (service/docs/limits.md)."""
 
 _EMPTY = "empty"
 
@@ -36,7 +36,10 @@ MIGRATING = "migrating"
 """Metadata name of a context.json that no host can read on purpose: `a2a-gcs migrate --from` is not done with it."""
 
 TURN_STRIDE = 2**32
-"""seq = turn * 2^32 + k: a later turn is always newer, whoever runs it (DESIGN 5)."""
+"""seq = turn * 2^32 + k: a later turn is always newer, whoever runs it."""
+
+_LAST_MILLIS = 253_402_300_799_999
+"""The end of the year 9999 in Unix milliseconds, which is where dates end."""
 
 
 class Record(BaseModel):
@@ -85,9 +88,17 @@ class Ran(NamedTuple):
 
 
 def parse_turns(text: str) -> tuple[Ran, ...]:
-    """Reads what `TaskMeta.turns` is written as. Raises ValueError."""
+    """Reads what `TaskMeta.turns` is written as; nothing of it where any of it is not that.
+
+    Nothing is decided by it, so one that is damaged does not hide its task, as a number does that the ledger needs.
+    """
     parts = [one.partition("+") for one in text.split(",") if one]
-    return tuple(Ran(int(since), int(since) + int(length) if plus else 0) for since, plus, length in parts)
+    try:
+        turns = tuple(Ran(int(since), int(since) + int(length) if plus else 0) for since, plus, length in parts)
+    except ValueError:
+        return ()
+    known = all(0 < since <= until <= _LAST_MILLIS for since, until in ((r.since, r.until or r.since) for r in turns))
+    return turns if known else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Moves everything below one root to another one of the same bucket (DESIGN 6): copy, verify, then delete.
+"""Moves everything below one root to another one of the same bucket: copy, verify, then delete.
 
 Copies are made on the store's side, in the order in which a host writes:
 workspaces, parts and journals, then pointers, then task.json, then context.json;
@@ -9,11 +9,15 @@ A copy has a generation of its own, so the pins in task.json's metadata and in
 context.json name the copies' (records.repinned). Everything else stays as it is,
 byte for byte; what neither was written nor pinned as it is now keeps a pin that
 names nothing, here as there.
+
+The marks of tasks with push configurations are beside the roots. A host that finds one looks at its
+task, so they are made for the new root once all else is there, and those of the old one go last.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +27,12 @@ from a2a_gcs.layout import (
     CONTEXTS_PREFIX,
     HOSTS_PREFIX,
     POINTERS_PREFIX,
+    PUSH_PREFIX,
     TaskRef,
     parse_context,
+    parse_push_mark,
     parse_task,
+    push_mark_key,
     workspace_key,
 )
 from a2a_gcs.objectstore.port import IF_ABSENT, WRITE_ID, ObjectInfo, ObjectStore, Source
@@ -136,6 +143,10 @@ class Relocation:
             copy = there.get(key)
             if copy is None or not (await self._expected(plan.sources, key)).is_met_by(copy):
                 raise self._other(key)
+        for mark, task_id in await self._marks():
+            metadata = _without_write_id(mark.metadata)
+            with contextlib.suppress(Conflict):  # all that one says is that there is a task to look at
+                await self.bucket.put(push_mark_key(self.new, task_id), b"", IF_ABSENT, metadata=metadata)
         return len(missing)
 
     async def delete(self, plan: Plan) -> int:
@@ -147,6 +158,9 @@ class Relocation:
         """
         for group in reversed(_in_order(plan.sources, plan.sources)):
             await _each(group, lambda chain: self._delete_in_turn(plan.sources, chain))
+        for mark, _ in await self._marks():
+            with contextlib.suppress(Conflict, NotFound):
+                await self.bucket.delete(mark.key, version=mark.version)
         return len(plan.sources)
 
     # ------------------------------------------------------------------ one object
@@ -233,17 +247,30 @@ class Relocation:
 
     async def _below(self, root: str) -> dict[str, ObjectInfo]:
         """Everything of the tasks and contexts of a root, by key below it; roots below it are not of it."""
-        found: dict[str, ObjectInfo] = {}
         start = self._at(root, "")
+        found: dict[str, ObjectInfo] = {}
         for prefix in (POINTERS_PREFIX, CONTEXTS_PREFIX):
-            page: str | None = None
-            while True:
-                listing = await self.bucket.list(start + prefix, page=page)
-                found |= {info.key.removeprefix(start): info for info in listing.objects}
-                self.step("listing", len(listing.objects))
-                if (page := listing.next) is None:
-                    break
+            found |= {info.key.removeprefix(start): info for info in await self._listed(start + prefix)}
         return found
+
+    async def _marks(self) -> list[tuple[ObjectInfo, str]]:
+        """The marks of the old root's tasks with push configurations, and the tasks' ids."""
+        found = []
+        for info in await self._listed(PUSH_PREFIX + self._at(self.old, "")):
+            parsed = parse_push_mark(info.key)
+            if parsed is not None and parsed[0] == self.old:
+                found.append((info, parsed[1]))
+        return found
+
+    async def _listed(self, prefix: str) -> list[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        page: str | None = None
+        while True:
+            listing = await self.bucket.list(prefix, page=page)
+            found += listing.objects
+            self.step("listing", len(listing.objects))
+            if (page := listing.next) is None:
+                return found
 
     @staticmethod
     def _at(root: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Which roots a host reaches, and whether a bucket holds data below others (DESIGN 6).
+"""Which roots a host reaches, and whether a bucket holds data below others (ARCHITECTURE, *Who may call*).
 
 A root has up to three parts: an agent, a tenant, an owner. Hosting several agents and
 authenticating callers decide on two of them for every call; a tenant is up to the call.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
+import pytest
 import typer
+from rich.console import Console
 
-from tests.benchmark import report, runner
+from tests.benchmark import environments, report, runner
+from tests.support import postgres
 
 
 def main(
@@ -19,17 +23,42 @@ def main(
     keep: Annotated[bool, typer.Option(help="Keep the results, and write RESULTS.md anew.")] = True,
 ):
     """Benchmarks of the product, side by side with what people would use instead."""
-    for name in suites or ():
+    names = [name.replace("-", "_") for name in suites or ()] or list(runner.SUITES)
+    for name in names:
         if name not in runner.SUITES:
             raise typer.BadParameter(f"There is no suite {name!r}; there are: {', '.join(runner.SUITES)}.")
-    for name in suites or runner.SUITES:
-        results = runner.run_suite(name, smoke=smoke, rounds=rounds)
-        runner.print_results(results)
-        if keep and not smoke:
-            runner.save(results)
+    console = Console(stderr=True)
+    try:
+        if not suites:  # not after half an hour
+            postgres.programs()
+            environments.install()
+        failed = [name for name in names if not _run(name, console, smoke=smoke, rounds=rounds, keep=keep)]
+    except pytest.skip.Exception as missing:  # as tests/support/postgres says what it lacks
+        raise typer.BadParameter(str(missing)) from None
+    except environments.NotInstalled as error:
+        raise typer.BadParameter(str(error)) from None
+    if failed:
+        console.print(f"failed: {', '.join(failed)}", style="red")
+        raise typer.Exit(1)
+
+
+def _run(name, console, *, smoke, rounds, keep):
+    """Whether a suite came to its end; the others go on if not."""
+    console.print(f"{name} …", style="bold")
+    try:
+        results = runner.run_suite(name, smoke=smoke, rounds=rounds, console=console)
+    except environments.NotInstalled:  # nor can others run
+        raise
+    except Exception:  # noqa: BLE001 - shown, and told by the status
+        console.print_exception(max_frames=12)
+        return False
+    runner.print_results(results)
     if keep and not smoke:
+        runner.save(results)
         report.write(runner.load_all())
+    return True
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: every server that runs is ended
     typer.run(main)

@@ -1,14 +1,16 @@
 """The one agent that every store and host is measured with. Needs nothing but a2a-sdk 1.x.
 
-A message `<chunks> <bytes>` is answered by one artifact in so many chunks of so many bytes, and completes.
-`ask` asks back, `wait` waits until it is canceled, `write <bytes>` writes a file of its workspace (a2a-gcs only).
-`WAITING` chunks let other tasks run in between, as a model would.
+A message `<chunks> <bytes>` is answered by one artifact in so many chunks of so many bytes, and completes; a third
+number says how many chunks a second, in place of as many as it can. `ask` asks back. `wait` waits until it is canceled;
+`wait <file>` then makes that file. `write <bytes>` writes a file of its workspace (a2a-gcs only). `join <file>` waits
+for that file, adds its task's id to one in its workspace, and answers with all of it (a2a-gcs only).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 from a2a.helpers.proto_helpers import new_task_from_user_message
@@ -16,12 +18,9 @@ from a2a.server.agent_execution import AgentExecutor
 from a2a.server.tasks import TaskUpdater
 from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part
 
-ALPHABET = "abcdefghijklmnopqrstuvwxyz012345"
+from tests.benchmark.chunks import chunk_of
 
-
-def chunk_of(number, size):
-    """Text of so many bytes, another one each time, so that nothing is saved by keeping equal ones once."""
-    return (f"{number:08d}" + ALPHABET * (size // len(ALPHABET) + 1))[:size]
+LOOK_SECONDS = 0.02
 
 
 class BenchmarkAgent(AgentExecutor):
@@ -35,14 +34,22 @@ class BenchmarkAgent(AgentExecutor):
         match words:
             case ["ask"]:
                 await updater.requires_input()
-            case ["wait"]:
+            case ["wait", *files]:
                 await updater.start_work()
-                await asyncio.Event().wait()
+                await _until_canceled(files)
+            case ["join", gate]:
+                while not os.path.exists(gate):  # noqa: ASYNC110, ASYNC240, PTH110 - another process makes it
+                    await asyncio.sleep(LOOK_SECONDS)
+                await updater.add_artifact([Part(text=_join(context, task.id))], artifact_id="ids")
+                await updater.complete()
             case ["write", size]:
                 _write(context, int(size))
                 await updater.complete()
             case [chunks, size]:
                 await _stream(updater, int(chunks), int(size))
+                await updater.complete()
+            case [chunks, size, pace]:
+                await _stream(updater, int(chunks), int(size), 1 / float(pace))
                 await updater.complete()
             case _:
                 await updater.complete()
@@ -51,13 +58,37 @@ class BenchmarkAgent(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
-async def _stream(updater, chunks, size):
+async def _stream(updater, chunks, size, pause=0.0):
     await updater.start_work()
+    began = time.monotonic()
     for number in range(chunks):
+        if (early := began + number * pause - time.monotonic()) > 0:
+            await asyncio.sleep(early)
         parts = [Part(text=chunk_of(number, size))]
         await updater.add_artifact(
             parts, artifact_id="output", name="output", append=number > 0, last_chunk=number == chunks - 1
         )
+
+
+async def _until_canceled(files):
+    try:
+        await asyncio.Event().wait()
+    finally:
+        for name in files:
+            _touch(name)
+
+
+def _touch(name):
+    Path(name).touch()
+
+
+def _join(context, task_id):
+    from a2a_gcs.executors.workspace import workspace
+
+    ids = Path(workspace(context), "ids.txt")
+    before = ids.read_text() if ids.exists() else ""
+    ids.write_text(f"{before}{task_id}\n")
+    return ids.read_text()
 
 
 def _write(context, size):

@@ -1,4 +1,4 @@
-"""The exchanges whose cost is counted: by `make bench-smoke` for people, and by a test against their limits."""
+"""The exchanges whose cost is counted: by `make bench-requests` for people, and by a test against their limits."""
 
 from __future__ import annotations
 

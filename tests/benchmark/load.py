@@ -66,7 +66,8 @@ class Dialect03:
     @staticmethod
     def message(text, number, **ids):
         part = {"kind": "text", "text": text}
-        return {"message": {"kind": "message", "messageId": f"m-{number}", "role": "user", "parts": [part], **ids}}
+        message = {"kind": "message", "messageId": f"m-{number}", "role": "user", "parts": [part], **ids}
+        return {"message": message, "configuration": {"blocking": True}}
 
     @staticmethod
     def task(result):
@@ -94,11 +95,13 @@ class Run:
     Attributes:
         seconds: From the first request to the last answer.
         latencies: Of each task: from when it was due to its answer, in seconds.
+        ends: When each was answered, in seconds after the first request, in this order.
         errors: What failed, in words; such tasks count neither as done nor in the latencies.
     """
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     @property
@@ -112,19 +115,38 @@ class Stream:
 
     Attributes:
         seconds: From the request to the end of the stream.
-        arrivals: When each chunk came, in seconds after the request.
+        arrivals: When each chunk came, in seconds after the request; those of one read came at once.
         bytes: Text in all chunks.
+        sent: Bytes of the stream, as the server sent them.
         state: The last state.
+        task_id: Of which task.
     """
 
     seconds: float
     arrivals: list[float]
     bytes: int
+    sent: int
     state: str
+    task_id: str
 
     @property
     def gaps(self):
-        return [after - before for before, after in itertools.pairwise(self.arrivals)]
+        """Seconds from each chunk to the next. Chunks of one read share the time since the read before.
+
+        Nothing is known of how far apart those of the first read were, unless there is no other: then it is their share
+        of the whole time.
+        """
+        reads = [(at, len(list(some))) for at, some in itertools.groupby(self.arrivals)]
+        if len(reads) == 1:
+            ((at, count),) = reads
+            return [at / count] * (count - 1)
+        pairs = itertools.pairwise(reads)
+        return [(at - before) / count for (before, _), (at, count) in pairs for _ in range(count)]
+
+    @property
+    def longest_pause(self):
+        """Seconds without any chunk, between the first and the last of them."""
+        return max((after - before for before, after in itertools.pairwise(self.arrivals)), default=0.0)
 
 
 class Client:
@@ -138,7 +160,8 @@ class Client:
 
     async def __aenter__(self):
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            # Servers close what is idle for 5 s: a send that meets that moment would fail, through no fault of theirs.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
             trust_env=False,
         )
@@ -169,6 +192,16 @@ class Client:
             task = await self.get(task["id"])
         return task
 
+    async def begin(self, text, **ids):
+        """A streaming send (A2A 1.0) that is left once the agent says that it works: the task, which goes on."""
+        task = None
+        async with contextlib.aclosing(self.events(text, **ids)) as events:
+            async for event in events:
+                task = event.get("task", task)
+                if "statusUpdate" in event:
+                    return task
+        raise Refused("the stream ended before the agent worked")
+
     async def get(self, task_id):
         return await self.call(self.dialect.get, {"id": task_id})
 
@@ -183,51 +216,67 @@ class Client:
             yield event
 
     async def _events(self, body):
+        async for _, events in self._reads(body):
+            for event in events:
+                yield event
+
+    async def _reads(self, body):
+        """The bytes of each read, and the events that it completed."""
         async with self._http.post(self.url, json=body, headers=self.dialect.headers) as answer:
             if answer.content_type != "text/event-stream":
                 raise Refused(f"{body['method']}: {answer.status} {(await answer.text())[:300]}")
-            async for data in _data_of(answer.content):
-                event = json.loads(data)
-                if "result" not in event:
-                    raise Refused(f"{body['method']}: {data[:300]!r}")
-                yield event["result"]
+            rest = b""
+            async for block in answer.content.iter_any():
+                *lines, rest = (rest + block).split(b"\n")
+                yield len(block), [_result(body["method"], line[5:]) for line in lines if line.startswith(b"data:")]
 
     async def stream(self, text, **ids):
         """A streaming send, to its end, as a Stream."""
-        began, arrivals, size, state = time.perf_counter(), [], 0, ""
-        async for event in self.events(text, **ids):
-            chunk = self.dialect.text_of(event)
-            if chunk is not None:
-                arrivals.append(time.perf_counter() - began)
-                size += len(chunk)
-            else:
-                told = event.get("statusUpdate") or event.get("task") or event
-                state = self.dialect.state(told) if "status" in told else state
-        return Stream(time.perf_counter() - began, arrivals, size, state)
+        body = self._body(self.dialect.stream, self._message(text, ids))
+        stream, began = Stream(0.0, [], 0, 0, "", ""), time.perf_counter()
+        async for sent, events in self._reads(body):
+            now = time.perf_counter() - began
+            stream.sent += sent
+            for event in events:
+                self._take(event, stream, now)
+        stream.seconds = time.perf_counter() - began
+        return stream
+
+    def _take(self, event, stream, now):
+        chunk = self.dialect.text_of(event)
+        if chunk is not None:
+            stream.arrivals.append(now)
+            stream.bytes += len(chunk)
+            return
+        told = event.get("statusUpdate") or event.get("task") or event
+        if "status" in told:
+            stream.state = self.dialect.state(told)
+            stream.task_id = told.get("taskId") or told.get("id") or stream.task_id
 
 
-async def _data_of(content):
-    """The data of each SSE event: a2a servers put each into one line."""
-    rest = b""
-    async for block in content.iter_any():
-        *lines, rest = (rest + block).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                yield line[5:]
+def _result(method, data):
+    """The result in the data of an SSE event: A2A servers put each into one line."""
+    event = json.loads(data)
+    if "result" not in event:
+        raise Refused(f"{method}: {data[:300]!r}")
+    return event["result"]
 
 
-async def closed_loop(operation, *, count, concurrency):
-    """`count` operations, so many under way at any time: the next one begins when one has ended.
+async def closed_loop(operation, *, concurrency, count=None, seconds=None):
+    """`count` operations, or those that begin within `seconds`; so many under way, the next one when one has ended.
 
     `operation` is called with the number of the task, from 0.
     """
-    numbers, run = iter(range(count)), Run()
+    numbers, run = itertools.count() if count is None else iter(range(count)), Run()
+    began = time.perf_counter()
 
     async def worker():
         for number in numbers:
-            await _timed(operation, number, time.perf_counter(), run)
+            now = time.perf_counter()
+            if seconds is not None and now - began >= seconds:
+                break
+            await _timed(operation, number, now, run, began)
 
-    began = time.perf_counter()
     await asyncio.gather(*(worker() for _ in range(concurrency)))
     run.seconds = time.perf_counter() - began
     return run
@@ -238,27 +287,34 @@ async def open_loop(operation, *, rate, seconds, seed):
 
     A latency counts from when the task was due, so a server that stalls is not let off.
     """
-    draws, due, dues = random.Random(seed), 0.0, []
-    while (due := due + draws.expovariate(rate)) < seconds:
-        dues.append(due)
     run, began = Run(), time.perf_counter()
 
     async def one(number, due):
         await asyncio.sleep(began + due - time.perf_counter())
-        await _timed(operation, number, began + due, run)
+        await _timed(operation, number, began + due, run, began)
 
-    await asyncio.gather(*(one(number, due) for number, due in enumerate(dues)))
+    await asyncio.gather(*(one(number, due) for number, due in enumerate(dues_of(rate, seconds, seed))))
     run.seconds = time.perf_counter() - began
     return run
 
 
-async def _timed(operation, number, due, run):
+def dues_of(rate, seconds, seed):
+    """When the tasks of an open loop are due, in seconds after its beginning; the same for the same seed."""
+    draws, due, dues = random.Random(seed), 0.0, []
+    while (due := due + draws.expovariate(rate)) < seconds:
+        dues.append(due)
+    return dues
+
+
+async def _timed(operation, number, due, run, began):
     try:
         await operation(number)
     except (Refused, aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
         run.errors.append(f"{type(error).__name__}: {error}")
     else:
-        run.latencies.append(time.perf_counter() - due)
+        now = time.perf_counter()
+        run.latencies.append(now - due)
+        run.ends.append(now - began)
 
 
 @contextlib.asynccontextmanager

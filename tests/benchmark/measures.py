@@ -6,6 +6,10 @@ import math
 import statistics
 from dataclasses import asdict, dataclass, field
 
+THOUSAND = 1000
+LEAST, MOST = 1e-6, 1e15
+"""What is written out; beyond are powers of ten."""
+
 
 @dataclass
 class Series:
@@ -52,6 +56,7 @@ class Aim:
         bound: The number it is held against.
         at_least: Whether the bound is a lower one.
         unit: Of both numbers.
+        why: What keeps it from being met, for the report of a run that misses it.
     """
 
     statement: str
@@ -59,6 +64,7 @@ class Aim:
     bound: float
     at_least: bool
     unit: str = ""
+    why: str = ""
 
     @property
     def met(self):
@@ -76,7 +82,9 @@ class Results:
         series: Every series.
         aims: Every aim.
         notes: What a reader has to know to read the numbers.
-        run: Where, when and how: `commit`, `command`, `date`, `machine`, `rounds`, `seconds`.
+        reasons: Why the product is behind a peer in something, if it is: by what was done.
+        reference: The subject that others are divided by in the report; empty: a peer, if there is one.
+        run: Where, when and how: `commit`, `command`, `date`, `machine`, `peers`, `rounds`, `seconds`.
     """
 
     suite: str
@@ -85,6 +93,8 @@ class Results:
     series: list[Series] = field(default_factory=list)
     aims: list[Aim] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    reference: str = ""
     run: dict[str, str] = field(default_factory=dict)
 
     def of(self, what, subject, size=None):
@@ -130,3 +140,23 @@ def growths(results):
             found.setdefault((series.what, series.subject), []).append((series.size, series.median))
     fitted = {key: growth(points) for key, points in found.items()}
     return {key: exponent for key, exponent in fitted.items() if exponent is not None}
+
+
+def amount(value, unit="", digits=3):
+    """A number for people: so many significant digits, thousands apart, with its unit; bytes as kB, MB and GB."""
+    if not math.isfinite(value):
+        return f"{value} {unit}".strip()
+    if unit == "bytes":
+        value, unit = _scaled(value)
+    if value and not LEAST <= abs(value) < MOST:
+        return f"{value:.{digits - 1}e} {unit}".strip()
+    places = 0 if float(value).is_integer() else max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{places}f} {unit}".strip()
+
+
+def _scaled(count):
+    for unit in ("bytes", "kB", "MB"):
+        if abs(count) < THOUSAND:
+            return count, unit
+        count /= THOUSAND
+    return count, "GB"

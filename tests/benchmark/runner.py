@@ -5,7 +5,8 @@ A suite is a module of `tests.benchmark.suites` with
     TITLE = "Short tasks"                     one line, a heading of RESULTS.md
     def run(bench: Bench) -> None             measures, and tells `bench`
 
-Its docstring says how it measures, and is printed below the heading. A suite asks `bench.smoke` for how much it does:
+Its docstring says how it measures, and is printed below the heading. REFERENCE may name the subject that the table
+divides by; otherwise it is a peer. A suite asks `bench.smoke` for how much it does:
 a smoke run is for trying it, takes seconds, and its numbers mean nothing.
 """
 
@@ -19,6 +20,7 @@ import json
 import os
 import platform
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tests.benchmark.environments import PEERS
 from tests.benchmark.measures import Aim, Results, Series, growths
 
 HERE = Path(__file__).parent
@@ -92,19 +95,26 @@ class Bench:
         """The median of one subject over that of another."""
         return self.median(what, subject, size) / self.median(what, other, size)
 
-    def aim(self, statement, actual, *, at_least=None, at_most=None, unit=""):
-        """Holds what was measured against a bound. Missing it fails nothing: the report tells."""
+    def aim(self, statement, actual, *, at_least=None, at_most=None, unit="", why=""):
+        """Holds what was measured against a bound. Missing it fails nothing: the report tells, and `why` then."""
         bound = at_most if at_least is None else at_least
-        self.results.aims.append(Aim(statement, float(actual), float(bound), at_least is not None, unit))
+        self.results.aims.append(Aim(statement, float(actual), float(bound), at_least is not None, unit, why))
 
     def note(self, text):
         """What a reader has to know to read the numbers; in full sentences."""
         self.results.notes.append(text)
 
-    def alternate(self, subjects, what=""):
-        """Yields every subject once a round, in turn, and shows how far it is; odd rounds in reverse."""
-        subjects = list(subjects)
-        order = [one for n in range(self.rounds) for one in (reversed(subjects) if n % 2 else subjects)]
+    def reason(self, what, text):
+        """Why the product is behind a peer in this; the report prints it where it is."""
+        self.results.reasons[what] = text
+
+    def alternate(self, subjects, what="", *, rounds=None):
+        """Yields every subject once a round, in turn, and shows how far it is; odd rounds in reverse.
+
+        `rounds` are fewer than the suite's, for what takes minutes.
+        """
+        subjects, count = list(subjects), min(self.rounds, rounds or self.rounds)
+        order = [one for n in range(count) for one in (reversed(subjects) if n % 2 else subjects)]
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console, transient=True) as progress:
             bar = progress.add_task(what or self.results.suite, total=len(order))
@@ -121,14 +131,20 @@ class Bench:
 def run_suite(name, *, smoke=False, rounds=ROUNDS, console=None):
     """Runs one suite and answers its Results; in a smoke run nothing is compared with anything."""
     module = importlib.import_module(f"tests.benchmark.suites.{name}")
-    results = Results(name, module.TITLE, inspect.getdoc(module) or "")
+    results = Results(name, module.TITLE, inspect.getdoc(module) or "", reference=getattr(module, "REFERENCE", ""))
     console = console or Console(stderr=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f"a2a-gcs-bench-{name}-") as directory:
         bench = Bench(results, smoke=smoke, rounds=rounds, directory=Path(directory), console=console)
         module.run(bench)
         bench._growth_aims()
-    results.run = _circumstances(name, bench.rounds, time.monotonic() - began)
+    arguments = "" if rounds == ROUNDS else f" ARGS='--rounds {rounds}'"
+    results.run = {
+        **_circumstances(),
+        "command": f"make bench-{name}{arguments}",
+        "rounds": str(bench.rounds),
+        "seconds": f"{time.monotonic() - began:.0f}",
+    }
     return results
 
 
@@ -136,29 +152,41 @@ def save(results):
     """Keeps what a suite found beside the report that is made of it."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{results.suite}.json"
-    path.write_text(json.dumps(results.to_json(), indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(results.to_json(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def load_all():
     """The kept results of all suites, in the order of SUITES."""
     kept = [RESULTS / f"{name}.json" for name in SUITES]
-    return [Results.from_json(json.loads(path.read_text())) for path in kept if path.exists()]
+    return [Results.from_json(json.loads(path.read_text("utf-8"))) for path in kept if path.exists()]
 
 
-def _circumstances(name, rounds, seconds):
+def _circumstances():
+    changed = _git("status", "--porcelain", "--", "service", "fake_gcs", "tests/support", "tests/benchmark/*.py")
     return {
-        "commit": _git("rev-parse", "--short=12", "HEAD") + ("+" if _git("status", "--porcelain", "service") else ""),
-        "command": f"make bench-{name}",
+        "commit": (_git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+" if changed else ""),
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
-        "rounds": str(rounds),
-        "seconds": f"{seconds:.0f}",
+        "machine": _machine(),
+        "peers": ", ".join(re.sub(r"\[.*\]==", " ", wanted[0]).replace("==", " ") for wanted in PEERS.values()),
     }
 
 
-def _git(*arguments):
+def _machine():
+    """What the numbers depend on, as far as the system tells."""
+    told = [f"{os.cpu_count()} cores", platform.machine()]
     with contextlib.suppress(OSError):
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=HERE).stdout.strip()
+        model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        told += [model[1].strip()] if model else []
+    with contextlib.suppress(OSError, ValueError):
+        told.append(f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB")
+    return ", ".join([*told, platform.system(), f"Python {platform.python_version()}"])
+
+
+def _git(*arguments):
+    """What git says of this repository; nothing where there is none."""
+    with contextlib.suppress(OSError):
+        command = ["git", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parents[1]).stdout.strip()
     return ""
 
 

@@ -59,7 +59,7 @@ async def visit(browser):
 
     async def visit(**options):
         context = await browser.new_context(viewport={"width": 1280, "height": 900}, **options)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(30_000)
         opened.append(context)
         page = await context.new_page()
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))

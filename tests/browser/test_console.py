@@ -13,7 +13,7 @@ from tests.support.a2a_http import A2AClient
 
 playwright = pytest.importorskip("playwright.async_api", reason="Playwright is not installed")
 expect = playwright.expect
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=30_000)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

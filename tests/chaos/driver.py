@@ -30,6 +30,12 @@ HOSTS = {"a": 0.0, "b": -2.0, "c": 5.5}
 CONTEXTS = ("red", "green", "blue", "gray")
 CLIENTS = 7
 
+UPSETS = 2
+"""Kinds of upsets that a run has to have."""
+
+ROUND_SECONDS = 5.0
+"""For how long a run goes on that has not had everything yet, before it is looked at again."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -37,11 +43,14 @@ class Plan:
 
     Attributes:
         seconds: How long clients and chaos go on.
+        more: For how long they go on in addition at most, until all has happened without which a run proves nothing:
+            what comes of the draws depends on the machine.
         faults: Whether the gateway and the wires misbehave.
         upsets: Whether hosts are killed, stopped and cut off.
     """
 
     seconds: float = 30.0
+    more: float = 0.0
     faults: bool = True
     upsets: bool = True
 
@@ -50,16 +59,35 @@ async def drive(world, seed, plan=Plan()):
     """Runs the chaos, then sees that every context takes a task. Returns the trace."""
     await asyncio.gather(*(world.host(n, clock=hours, store_budget_seconds=4) for n, hours in HOSTS.items()))
     world.notes["seed"] = seed
-    until = time.monotonic() + plan.seconds
     if plan.faults:
         _misbehave(world, seed)
-    actors = [_client(world, random.Random(f"{seed} client {i}"), until) for i in range(CLIENTS)]
-    if plan.upsets:
-        actors.append(_upsets(world, random.Random(f"{seed} upsets"), until))
-    async with asyncio.timeout(plan.seconds + 120):
-        await asyncio.gather(*actors)
+    clients = [random.Random(f"{seed} client {i}") for i in range(CLIENTS)]
+    upsets = [random.Random(f"{seed} upsets")] if plan.upsets else []
+    until = time.monotonic() + plan.seconds
+    at_most = until + plan.more
+    async with asyncio.timeout(plan.seconds + plan.more + 120):
+        while True:
+            actors = [_client(world, draws, until) for draws in clients] + [_upsets(world, d, until) for d in upsets]
+            await asyncio.gather(*actors)
+            if until >= at_most or not missing(world.clients.calls, world.events, plan):
+                break
+            until = min(time.monotonic() + ROUND_SECONDS, at_most)
         await aftermath(world)
     return await world.trace()
+
+
+def missing(calls, events, plan):
+    """What a run lacks in which nothing went wrong and nothing went well, and which so proves nothing; empty: nothing.
+
+    A task for every three seconds planned is little also for a busy machine.
+    """
+    told = [told for call in calls for told in call["told"]]
+    lacks = {"completed", "failed", "canceled", "input-required"} - {t.get("state") for t in told}
+    if plan.upsets and len({event["what"] for event in events} - {"start", "heal", "ended", "cont"}) < UPSETS:
+        lacks.add("upsets")
+    if len({t["task"] for t in told if t.get("task")}) <= plan.seconds / 3:
+        lacks.add("tasks")
+    return lacks
 
 
 # ---------------------------------------------------------------------- faults

@@ -1,8 +1,8 @@
 """Ways to break the protocol, each by leaving out one of its rules. For tests alone.
 
 A host whose CHAOS_MUTANT names one breaks itself when it loads `tests.chaos.agents`. The names in
-*italics* of DESIGN 4 and 5 are in the docstrings. A patch of something that is not there any more raises,
-so that a mutant never goes on unbroken in silence.
+*italics* in the docstrings are those of rules, which the code names likewise: (rule *fence*). A patch of
+something that is not there any more raises, so that a mutant never goes on unbroken in silence.
 """
 
 from __future__ import annotations
@@ -144,10 +144,10 @@ def no_recheck():
     free, of = ledger.Ledger._free, ledger.Ledger._ledger
     as_read = contextvars.ContextVar("as_read", default=None)
 
-    async def free_as_read(self, record):
+    async def free_as_read(self, record, active):
         token = as_read.set(record)
         try:
-            return await free(self, record)
+            return await free(self, record, active)
         finally:
             as_read.reset(token)
 

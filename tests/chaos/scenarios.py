@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 SOON = 30.0
 CANCEL_SECONDS = 2.0
-"""DESIGN: a cancel takes effect within 2 s, wherever the task runs; a busy machine adds its own."""
+"""A cancel takes effect within 2 s, wherever the task runs; a busy machine adds its own."""
 BUSY = 4.0
 
 

@@ -182,7 +182,7 @@ def test_list(run, client, binding):
 def test_large(found):
     """A file of 300,000 bytes comes back as a URL that gives it, with its length."""
     assert found["large"]["size"] == 300_000
-    assert httpx.get(found["large"]["url"], trust_env=False).content == bytes(300_000)
+    assert httpx.get(found["large"]["url"], trust_env=False, timeout=60).content == bytes(300_000)
 
 
 def test_google_adk(tmp_path):

@@ -13,6 +13,7 @@ from a2a_gcs.errors import Conflict, NotFound, PermissionDenied, StoreError, Thr
 from a2a_gcs.objectstore import IF_ABSENT, OVERWRITE, GCSStore, IfVersion, RetryingStore, Source
 from tests.contract.proxy import Proxy
 from tests.contract.test_streams import collect, numbered
+from tests.support.ports import free_port
 
 MIB = 1024 * 1024
 CHUNK = 8 * MIB
@@ -100,9 +101,9 @@ async def test_a_lost_answer_is_unavailable_and_sent_once(proxy, store, call):
     assert len(proxy.requests(method, part)) == sent + 1
 
 
-async def test_no_connection_is_unavailable_and_not_ambiguous(bucket, unused_tcp_port):
+async def test_no_connection_is_unavailable_and_not_ambiguous(bucket):
     """What was never sent cannot have been written."""
-    async with GCSStore(bucket, emulator=f"127.0.0.1:{unused_tcp_port}") as store:
+    async with GCSStore(bucket, emulator=f"127.0.0.1:{free_port()}") as store:
         with pytest.raises(Unavailable) as caught:
             await store.put("k", b"", OVERWRITE)
         assert not caught.value.ambiguous
@@ -112,7 +113,7 @@ async def test_a_slow_answer_is_unavailable(bucket):
     """A server that does not answer within the time-out is Unavailable, and the write ambiguous."""
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, as the kernel does that, and never answers
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        async with GCSStore(bucket, emulator=address, timeout=0.1) as store:
+        async with GCSStore(bucket, emulator=address, timeout=1.0) as store:
             with pytest.raises(Unavailable) as caught:
                 await store.put("k", b"", OVERWRITE)
     assert caught.value.ambiguous

@@ -111,6 +111,24 @@ def test_kill_9_in_mid_write_loses_nothing(tmp_path, http, victim):
         assert eventually(lambda: len(bodies(tmp_path)) == len(stored))
 
 
+def test_an_upload_that_was_killed_half_way_leaves_nothing(tmp_path, http):
+    """A body whose metadata fake-gcs-server had still to write, which it does not find again, is removed, and so is
+    the file by which it tries whether it can rename one to there."""
+    with FakeGcs.start(data=tmp_path, buckets=["bucket"]) as server:
+        put(http, server, "a", b"body")
+    [whole] = bodies(tmp_path)
+    half, probe = whole.with_name("b@1796108658495617"), whole.with_name(".c@1796108722085841940527521")
+    half.write_bytes(b"half")
+    probe.touch()
+    with sqlite3.connect(tmp_path / "catalogue.sqlite") as catalogue:  # as it is once an upload has begun
+        blobs = [("bucket/b@1796108658495617",), ("bucket/c@1796108722085841",)]
+        catalogue.executemany("INSERT INTO garbage VALUES (?)", blobs)
+    catalogue.close()
+    with FakeGcs.start(data=tmp_path) as server:
+        assert eventually(lambda: bodies(tmp_path) == [whole])
+        assert read(http, server, "a").content == b"body"
+
+
 def backend_of(pid):
     """The process id of fake-gcs-server below the command and its watchdog."""
     if sys.platform != "linux":
@@ -184,7 +202,7 @@ def test_reader_keeps_what_it_began_to_read(tmp_path, http):
         with http.stream("GET", f"{server.url}/storage/v1/b/bucket/o/a", params={"alt": "media"}) as response:
             pieces = response.iter_raw()
             received = next(pieces)
-            with httpx.Client(trust_env=False) as other:
+            with httpx.Client(trust_env=False, timeout=60) as other:
                 put(other, server, "a", b"new")
             received += b"".join(pieces)
         assert received == body

@@ -122,7 +122,7 @@ def test_stall(client, gcs_fault, after_bytes):
     client.put(body=b"x" * 1000)
     gcs_fault(fault(client, "stall", operation="objects.media", after_bytes=after_bytes))
     with pytest.raises(httpx.ReadTimeout):
-        client.http.get(f"/storage/v1/b/{client.bucket}/o/a", params={"alt": "media"}, timeout=0.3)
+        client.http.get(f"/storage/v1/b/{client.bucket}/o/a", params={"alt": "media"}, timeout=1.0)
     assert client.read().status_code == 200
 
 

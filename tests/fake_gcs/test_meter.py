@@ -21,7 +21,7 @@ def bucket(fake_gcs_server):
 
 @pytest.fixture
 def http(fake_gcs_server):
-    with httpx.Client(base_url=fake_gcs_server.url, trust_env=False) as http:
+    with httpx.Client(base_url=fake_gcs_server.url, trust_env=False, timeout=60) as http:
         yield http
 
 

@@ -1,5 +1,7 @@
 """The emulator's processes: started, stopped, and never left behind."""
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import fake_gcs
+from fake_gcs.errors import StartFailed
 from fake_gcs.process import FakeGcs
 from fake_gcs.server import FakeGcsServer
 
@@ -130,6 +133,41 @@ def test_kill_9_within_the_tree_leaves_nothing(victim, plain):
     assert eventually(lambda: not any(alive(pid) for pid in tree[1:]))
     assert eventually(lambda: not server.running)
     server.stop()
+
+
+@linux_only
+def test_a_backend_that_lives_on_keeps_its_directory(tmp_path):
+    """What the backend of a killed emulator still writes cannot come behind the back of the next one: its directory
+    is locked until it has ended."""
+    server = FakeGcs.start(data=tmp_path)
+    [watchdog] = children(server.pid)
+    [backend] = children(watchdog)
+    os.kill(watchdog, signal.SIGSTOP)  # as a busy machine holds it up
+    os.kill(server.pid, signal.SIGKILL)
+    server.stop()
+    try:
+        assert alive(backend)
+        assert not free(tmp_path / "objects.lock")
+    finally:
+        os.kill(watchdog, signal.SIGCONT)
+    assert eventually(lambda: free(tmp_path / "objects.lock"))
+    assert not alive(backend)
+
+
+def free(path):
+    with path.open() as lock, contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def test_a_directory_that_another_keeps_is_not_begun(tmp_path, monkeypatch):
+    """A server waits for its directory to become free, and says what it waited for in vain."""
+    monkeypatch.setattr("fake_gcs.server.START_SECONDS", 0.1)
+    with (tmp_path / "objects.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StartFailed, match="an earlier fake-gcs-server has not ended"):
+            FakeGcsServer(root=tmp_path / "objects").start()
 
 
 def test_taken_port_is_said(plain):

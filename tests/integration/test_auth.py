@@ -131,7 +131,7 @@ async def test_every_binding_carries_the_owner_to_the_agent(served, binding):
 )
 async def test_several_authorization_headers_are_refused(served, headers):
     """Also when one of them is good: a proxy in front may have read another one."""
-    async with httpx.AsyncClient(base_url=served.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=60) as http:
         response = await http.get("/tasks", headers=headers)
         assert response.status_code == 401
         assert 'error="invalid_request"' in response.headers["www-authenticate"]
@@ -141,7 +141,7 @@ async def test_several_authorization_headers_are_refused(served, headers):
 
 async def test_a_refusal_does_not_wait_for_the_body_and_head_has_none(served):
     """A large upload by nobody is refused at once, and the connection is of use afterwards."""
-    async with httpx.AsyncClient(base_url=served.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=60) as http:
         response = await http.post("/", content=b"x" * 2**20)
         assert response.status_code == 401
         response = await http.head("/tasks")
@@ -151,7 +151,7 @@ async def test_a_refusal_does_not_wait_for_the_body_and_head_has_none(served):
 
 async def test_tokens_in_the_url_or_the_body_are_not_looked_at(served):
     """RFC 6750 knows them; they end up in logs."""
-    async with httpx.AsyncClient(base_url=served.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=60) as http:
         assert (await http.get("/tasks", params={"access_token": TOKEN})).status_code == 401
         assert (await http.post("/", data={"access_token": TOKEN})).status_code == 401
 

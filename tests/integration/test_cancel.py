@@ -7,13 +7,8 @@ import pytest
 
 from tests.support.a2a_http import BINDINGS, REST_03, Refused
 from tests.support.turns import running
+from tests.support.untouched import untouched
 from tests.support.waiting import until
-
-
-async def settled(place, context):
-    """Everything stored, but the context's archives: one of a canceled task is stored after the answer."""
-    versions = await place.versions()
-    return {k: v for k, v in versions.items() if not (f"/{context}/" in k and k.endswith(".tar.gz"))}
 
 
 async def code_of(call):
@@ -32,12 +27,11 @@ async def test_a_terminal_task_takes_nothing_more(gcs_host, connect, fresh, bind
         task = await first.cancel(await running(first, "sleep 60", context=fresh))
     else:
         task = await first.send(text, context=fresh)
-    before = await settled(gcs_host.place, fresh)
-    assert await code_of(client.send("more", task=task.id)) == -32004
-    assert await code_of(anext(client.stream("more", task=task.id))) == -32004
-    assert await code_of(anext(client.subscribe(task.id))) == -32004
-    assert await code_of(client.cancel(task.id)) == -32002
-    assert await settled(gcs_host.place, fresh) == before
+    async with untouched(gcs_host.place):
+        assert await code_of(client.send("more", task=task.id)) == -32004
+        assert await code_of(anext(client.stream("more", task=task.id))) == -32004
+        assert await code_of(anext(client.subscribe(task.id))) == -32004
+        assert await code_of(client.cancel(task.id)) == -32002
     read = await first.get(task.id)
     assert (read.state, read.timestamp) == (task.state, task.timestamp)
 
@@ -46,11 +40,10 @@ async def test_a_terminal_task_takes_nothing_more(gcs_host, connect, fresh, bind
 async def test_an_unknown_task_is_not_found_by_any_method(shared, connect, binding):
     """Get, subscribe and cancel of a task that never was: a plain -32001 on every binding, and nothing is created."""
     client = connect(shared, binding)
-    before = await shared.place.versions()
-    assert await code_of(client.get("never-was")) == -32001
-    assert await code_of(anext(client.subscribe("never-was"))) == -32001
-    assert await code_of(client.cancel("never-was")) == -32001
-    assert await shared.place.versions() == before
+    async with untouched(shared.place):
+        assert await code_of(client.get("never-was")) == -32001
+        assert await code_of(anext(client.subscribe("never-was"))) == -32001
+        assert await code_of(client.cancel("never-was")) == -32001
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

@@ -225,7 +225,7 @@ async def test_pages_are_read_with_get_alone(web):
 
 async def test_rest_does_not_swallow_the_console(host):
     """`console` is no tenant."""
-    async with httpx.AsyncClient(base_url=host.url, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
         assert (await client.get("/console/tasks")).status_code == 404
         for path in ("/console", "/console/"):
             answer = await client.get(path)

@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from tests.support.a2a_http import Refused
+from tests.support.untouched import untouched
 
 
 async def refusal(call):
@@ -40,6 +41,24 @@ async def test_a_task_that_cannot_be_parsed_is_not_found_and_stays_as_it_is(host
     assert await host.place.read(key) == garbage
 
 
+@pytest.mark.parametrize("damage", [{"turns": "1+"}, {"turns": "\u00fc,99999999999999999999+1"}, {"turns": "x" * 1000}])
+async def test_damage_that_nothing_is_decided_by_hides_no_task(host, connect, fresh, damage):
+    """When turns ran is for people: a task that waits is read, listed and shown, goes on, and tells it anew."""
+    client = connect(host)
+    task = await client.send("ask what?", context=fresh)
+    key = f"contexts/{fresh}/{task.id}/task.json"
+    before = await host.place.meta(key)
+    assert before["turns"]
+    await host.place.write(key, await host.place.read(key), metadata=before | damage)
+    assert (await client.get(task.id)).state == "input-required"
+    assert [listed["id"] for listed in (await client.list(contextId=fresh))["tasks"]] == [task.id]
+    page = await client.http.get(f"{host.url}/console/tasks/{task.id}")
+    assert page.status_code == 200
+    assert (await client.send("this", task=task.id)).state == "completed"
+    after = (await host.place.meta(key))["turns"]
+    assert after.partition("+")[0].isdecimal()
+
+
 async def test_an_unreadable_newest_task_blocks_with_a_reason(two_hosts, connect, fresh):
     """Nobody knows whether it is done: a new message is refused and told which object to mend; mended, it goes on."""
     (host, other), place = two_hosts, two_hosts[0].place
@@ -48,11 +67,10 @@ async def test_an_unreadable_newest_task_blocks_with_a_reason(two_hosts, connect
     key = f"contexts/{fresh}/{task.id}/task.json"
     body, metadata = await place.read(key), await place.meta(key)
     await place.write(key, b"{ not json")
-    before = await place.keys()
-    refused = await refusal(client.send("hello", context=fresh))
-    assert (refused.code, refused.data["reason"]) == (-32004, "TASK_UNREADABLE")
-    assert key in refused.message
-    assert await place.keys() == before
+    async with untouched(place):
+        refused = await refusal(client.send("hello", context=fresh))
+        assert (refused.code, refused.data["reason"]) == (-32004, "TASK_UNREADABLE")
+        assert key in refused.message
     assert await place.read(key) == b"{ not json"
     await place.write(key, body, metadata=metadata)
     assert (await client.send("hello", context=fresh)).state == "completed"

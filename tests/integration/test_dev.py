@@ -1,24 +1,14 @@
 """`a2a-gcs dev`: emulator, bucket and host in one process tree, which may be killed at any time and keeps its data."""
 
-import socket
-
 import pytest
 
 from tests.support.host_process import CommandProcess
-
-
-def free_ports(count):
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+from tests.support.ports import free_port
 
 
 @pytest.fixture
 def dev(tmp_path):
-    port, emulator_port = free_ports(2)
-    options = ["--port", str(port), "--emulator-port", str(emulator_port), "--data", str(tmp_path / "data")]
+    options = ["--port", str(free_port()), "--emulator-port", str(free_port()), "--data", str(tmp_path / "data")]
     process = CommandProcess(["dev", *options], log=tmp_path / "dev.log", cwd=tmp_path)
     yield process.start()
     process.kill_group()

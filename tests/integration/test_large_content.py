@@ -82,7 +82,7 @@ async def test_the_url_gives_the_bytes(http, host):
 async def test_other_bindings_read_the_same_url(tmp_path, binding, connect):
     """Get over REST, of a 0.3 client and over gRPC: the part of a file is its URL."""
     with serve_in_thread(MemoryStore(), agent=FILES, work_dir=tmp_path, grpc_port=0) as host:
-        async with httpx.AsyncClient(base_url=host.url, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as http:
             task = await sent(http)
         url = task["artifacts"][0]["parts"][0]["url"]
         answer = await connect(host, binding).get(task["id"])
@@ -220,7 +220,7 @@ async def test_agents_with_paths_of_their_own(tmp_path):
     with serve_in_thread(
         MemoryStore(), agents=agents, work_dir=tmp_path, public_url="https://agents.example.org/"
     ) as host:
-        async with httpx.AsyncClient(base_url=host.url, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as http:
             body = {"message": message_10(BIG)}
             answer = await http.post("/a/message:send", json=body, headers={"A2A-Version": "1.0"})
             url = answer.json()["task"]["artifacts"][0]["parts"][0]["url"]
@@ -239,7 +239,7 @@ async def test_a_notification_has_the_same_url(tmp_path, version):
         contextlib.closing(Webhook()) as webhook,
         serve_in_thread(MemoryStore(), agents=agents, work_dir=tmp_path, **settings) as host,
     ):
-        async with httpx.AsyncClient(base_url=host.url, headers=ALICE, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=host.url, headers=ALICE, trust_env=False, timeout=60) as http:
             if version == "1.0":
                 config = {"taskPushNotificationConfig": {"url": webhook.url}}
                 params = {"message": message_10(BIG, metadata={"ask": "with files"}), "tenant": "acme"}

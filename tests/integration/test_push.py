@@ -10,6 +10,7 @@ from tests.support import push_client as push
 from tests.support.a2a_grpc import GRPC_BINDINGS, GrpcClient
 from tests.support.a2a_http import BINDINGS, JSONRPC_10, A2AClient, Refused
 from tests.support.host_thread import serve_in_thread
+from tests.support.untouched import untouched
 from tests.support.waiting import until
 from tests.support.webhook import Webhook
 
@@ -175,11 +176,10 @@ async def test_a_config_of_a_running_task_hears_of_its_end(client, webhook, tmp_
 )
 async def test_urls_that_are_refused(client, host, url):
     """-32602 that says why, in a message before anything is claimed, and when it is registered."""
-    before = await host.place.versions()
-    with pytest.raises(Refused) as refused:
-        await push.send(client, "hello", push.config_of(client, url))
+    async with untouched(host.place):
+        with pytest.raises(Refused) as refused:
+            await push.send(client, "hello", push.config_of(client, url))
     assert (refused.value.code, "push URL" in refused.value.message) == (-32602, True)
-    assert await host.place.versions() == before
 
 
 @pytest.mark.parametrize("client", ALL, indirect=True)

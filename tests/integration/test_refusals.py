@@ -7,6 +7,7 @@ import pytest
 from tests.support.a2a_grpc import GRPC_BINDINGS
 from tests.support.a2a_http import BINDINGS, JSONRPC_03, JSONRPC_10, REST_10, Refused
 from tests.support.turns import running
+from tests.support.untouched import untouched
 from tests.support.waiting import until
 
 
@@ -40,9 +41,8 @@ def way(request):
 async def test_a_running_task_refuses_the_next_one(shared, connect, fresh, binding, way):
     """-32004 CONTEXT_BUSY naming the task, as a plain error also of a stream, and no object is left behind."""
     task = await running(connect(shared), "sleep 60", context=fresh)
-    before = await shared.place.keys()
-    refused = await refusal(ask_again(connect(shared, binding), way, "hello", context=fresh))
-    after = await shared.place.keys()
+    async with untouched(shared.place, running=[task]):
+        refused = await refusal(ask_again(connect(shared, binding), way, "hello", context=fresh))
     await connect(shared).cancel(task)
     assert refused.code == -32004
     assert refused.data == {
@@ -55,18 +55,15 @@ async def test_a_running_task_refuses_the_next_one(shared, connect, fresh, bindi
     assert "wait" in refused.message
     assert not refused.sse
     assert refused.status == {"jsonrpc": 200, "rest": 400, "grpc": "FAILED_PRECONDITION"}[binding.partition("-")[0]]
-    assert after == before
 
 
 async def test_a_second_turn_of_a_running_task_is_refused(gcs_host, connect, fresh, binding, way):
     """An answer to a task that is running already is refused like a new task, and does not enter its history."""
     task = await running(connect(gcs_host), "sleep 60", context=fresh)
-    before = await gcs_host.place.keys()
-    refused = await refusal(ask_again(connect(gcs_host, binding), way, "hello", task=task))
-    after = await gcs_host.place.keys()
+    async with untouched(gcs_host.place, running=[task]):
+        refused = await refusal(ask_again(connect(gcs_host, binding), way, "hello", task=task))
     canceled = await connect(gcs_host).cancel(task)
     assert (refused.code, refused.data["activeTaskId"], refused.sse) == (-32004, task, False)
-    assert after == before
     assert canceled.said == ["sleep 60"]
 
 
@@ -130,12 +127,11 @@ async def test_a_question_can_be_answered_by_task_id_alone_twice_in_a_row(shared
 async def test_an_open_question_blocks_new_tasks(shared, connect, fresh, binding, way):
     """A parked task refuses a new one in its context, says that it waits for an answer, and nothing is written."""
     asked = await connect(shared).send("ask why?", context=fresh)
-    before = await shared.place.versions()
-    refused = await refusal(ask_again(connect(shared, binding), way, "hello", context=fresh))
-    assert (refused.code, refused.data["activeTaskId"]) == (-32004, asked.id)
-    assert refused.data["state"] == "TASK_STATE_INPUT_REQUIRED"
-    assert "answer or cancel" in refused.message
-    assert await shared.place.versions() == before
+    async with untouched(shared.place):
+        refused = await refusal(ask_again(connect(shared, binding), way, "hello", context=fresh))
+        assert (refused.code, refused.data["activeTaskId"]) == (-32004, asked.id)
+        assert refused.data["state"] == "TASK_STATE_INPUT_REQUIRED"
+        assert "answer or cancel" in refused.message
     assert (await connect(shared).send("because", task=asked.id)).state == "completed"
     assert (await connect(shared).send("hello", context=fresh)).state == "completed"
 
@@ -156,22 +152,20 @@ async def test_of_simultaneous_answers_one_wins(two_hosts, connect, fresh):
 async def test_a_task_named_together_with_a_foreign_context_is_refused(shared, connect, fresh, binding, way):
     """A task of context A sent with contextId B: -32602, and nothing of either context changes."""
     asked = await connect(shared).send("ask why?", context=fresh)
-    before = await shared.place.versions()
     other = f"{fresh}-other"
-    refused = await refusal(ask_again(connect(shared, binding), way, "because", task=asked.id, context=other))
-    assert refused.code == -32602
-    assert await shared.place.versions() == before
+    async with untouched(shared.place):
+        refused = await refusal(ask_again(connect(shared, binding), way, "because", task=asked.id, context=other))
+        assert refused.code == -32602
     assert (await connect(shared).get(asked.id)).raw == asked.raw
     await connect(shared).cancel(asked.id)
 
 
 async def test_an_unknown_task_is_not_created(shared, connect, fresh, binding, way):
     """A message with an unknown taskId, with or without a context: -32001, and no new object."""
-    before = await shared.place.versions()
-    for options in ({}, {"context": fresh}):
-        refused = await refusal(ask_again(connect(shared, binding), way, "hello", task="no-such-task", **options))
-        assert (refused.code, refused.sse) == (-32001, False)
-    assert await shared.place.versions() == before
+    async with untouched(shared.place):
+        for options in ({}, {"context": fresh}):
+            refused = await refusal(ask_again(connect(shared, binding), way, "hello", task="no-such-task", **options))
+            assert (refused.code, refused.sse) == (-32001, False)
 
 
 async def test_a_repeated_message_runs_once(shared, connect, fresh):

@@ -21,6 +21,7 @@ from tests.support.a2a_grpc import GRPC_03, GRPC_10, GRPC_BINDINGS, GrpcClient
 from tests.support.a2a_http import BINDINGS, JSONRPC_10, REST_10, A2AClient, Refused
 from tests.support.host_process import CommandProcess
 from tests.support.host_thread import serve_in_thread
+from tests.support.untouched import at_rest, changed, untouched
 from tests.support.webhook import Webhook
 
 CONFIG = """
@@ -146,7 +147,7 @@ async def test_the_keys_of_each_agent_are_below_its_root(agents_host, clients):
 
 async def test_each_agent_has_a_card_whose_addresses_work(agents_host):
     """The card is below the agent's path and names that path."""
-    async with httpx.AsyncClient(base_url=agents_host.url) as http:
+    async with httpx.AsyncClient(base_url=agents_host.url, timeout=60) as http:
         for path in ("/writer", "/review/critic"):
             card = (await http.get(f"{path}/.well-known/agent-card.json")).json()
             over_http = [i for i in card["supportedInterfaces"] if i["protocolBinding"] != "GRPC"]
@@ -170,7 +171,7 @@ async def test_the_sdks_own_client_reaches_an_agent_by_its_card_alone(agents_hos
 
 async def test_the_card_of_one_agent_lists_no_grpc_that_its_clients_could_not_use(agents_host):
     """0.3 sends no tenant, so that only 1.0 is listed; a host of gRPC alone lists both."""
-    async with httpx.AsyncClient(base_url=agents_host.url) as http:
+    async with httpx.AsyncClient(base_url=agents_host.url, timeout=60) as http:
         card = (await http.get("/review/critic/.well-known/agent-card.json")).json()
     listed = [i for i in card["supportedInterfaces"] if i["protocolBinding"] == "GRPC"]
     assert [(i["protocolVersion"], i["tenant"], i["url"]) for i in listed] == [
@@ -198,15 +199,14 @@ async def test_a_tenant_of_an_agent_over_grpc_is_the_one_over_http(agents_host):
 )
 async def test_an_unknown_agent_over_grpc_is_not_found(agents_host, tenant, agent):
     """NOT_FOUND, for streams too, in the same words whatever was named; and nothing is stored."""
-    before = await agents_host.place.keys()
     metadata = [("a2a-agent", name) for name in agent]
-    async with GrpcClient(agents_host.grpc_target, tenant=tenant, metadata=metadata) as client:
+    grpc = GrpcClient(agents_host.grpc_target, tenant=tenant, metadata=metadata)
+    async with grpc as client, untouched(agents_host.place):
         for call in (client.send("hello"), first(client.stream("hello")), client.get("t"), client.list()):
             with pytest.raises(Refused) as refusal:
                 await call
             assert (refusal.value.status, refusal.value.code) == ("NOT_FOUND", -32001)
             assert refusal.value.message.startswith("not found: ")
-    assert await agents_host.place.keys() == before
 
 
 async def test_an_agent_of_grpc_alone_has_a_card_for_0_3(tmp_path):
@@ -252,11 +252,12 @@ async def test_a_tenant_cannot_see_another_tenants_task(tenant, binding):
 @pytest.mark.parametrize("name", ["a/b", "..", "tasks", "\U0001f600", "users"])
 async def test_any_tenant_is_one_path_segment(memory_host, tenant, name):
     """Whatever a tenant is called, its tasks are below tenants/<one segment>/ and nowhere else."""
-    before = set(await memory_host.place.keys())
+    before = await at_rest(memory_host.place)
     client = await tenant(name)
     task = await client.send("hello")
     assert (await client.get(task.id)).state == "completed"
-    new = set(await memory_host.place.keys()) - before
+    new = changed(before, await memory_host.place.objects())
+    assert new
     assert all(key.startswith("tenants/") for key in new)
     assert len({key.split("/")[1] for key in new}) == 1
 
@@ -264,15 +265,14 @@ async def test_any_tenant_is_one_path_segment(memory_host, tenant, name):
 @pytest.mark.parametrize("name", ["a\nb", "x" * 241])
 async def test_a_tenant_that_is_no_id_is_invalid_params(memory_host, tenant, name):
     """-32602, and nothing is stored."""
-    before = await memory_host.place.keys()
-    assert await refused((await tenant(name)).send("hello")) == -32602
-    assert await memory_host.place.keys() == before
+    async with untouched(memory_host.place):
+        assert await refused((await tenant(name)).send("hello")) == -32602
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/docs", "/openapi.json", "/.well-known/agent-card.json"])
 async def test_the_tenant_segment_shadows_no_route(memory_host, path):
     """The tenant's segment is tried last."""
-    async with httpx.AsyncClient(base_url=memory_host.url) as http:
+    async with httpx.AsyncClient(base_url=memory_host.url, timeout=60) as http:
         assert (await http.get(path)).status_code == 200
 
 

@@ -32,6 +32,7 @@ from a2a_gcs.objectstore.memory import MemoryStore
 from tests.support.a2a_grpc import GRPC_10, GRPC_BINDINGS, GrpcClient
 from tests.support.a2a_http import BINDINGS, JSONRPC_10, REST_10, A2AClient, Refused
 from tests.support.host_thread import serve_in_thread
+from tests.support.untouched import untouched
 
 EXTENSION = "https://extensions.example/receipts/v1"
 V10 = {"A2A-Version": "1.0"}
@@ -253,12 +254,11 @@ async def test_a_message_that_asks_for_push_is_refused(silent, silent_host, fres
     """-32003 before anything is claimed, instead of a task whose news nobody hears; and the card says so."""
     card = (await silent.get("/.well-known/agent-card.json")).json()
     assert card["capabilities"].get("pushNotifications", False) is False
-    before = await silent_host.place.versions()
     message = {"messageId": "m", "contextId": fresh, "role": "ROLE_USER", "parts": [{"text": "hello"}]}
     configuration = {"taskPushNotificationConfig": {"url": "https://x.example"}}
     body = rpc("SendMessage", {"message": message, "configuration": configuration})
-    assert await code(silent, body, headers=V10) == -32003
-    assert await silent_host.place.versions() == before
+    async with untouched(silent_host.place):
+        assert await code(silent, body, headers=V10) == -32003
 
 
 # ---------------------------------------------------------------------- streams that fail at once
@@ -300,13 +300,13 @@ async def refusal(call):
 async def test_a_required_extension_has_to_be_named(demanding, connect, fresh, binding):
     """-32008 on 1.0; 0.3 has no such error and says -32600. Streams and reads too; nothing is stored."""
     client = connect(demanding, binding)
-    before = await demanding.place.versions()
     expected = -32008 if binding.endswith("1.0") else -32600
-    for call in (client.send("hello", context=fresh), anext(client.stream("hello", context=fresh)), client.get("x")):
-        refused = await refusal(call)
-        assert refused.code == expected
-        assert EXTENSION in refused.message
-    assert await demanding.place.versions() == before
+    calls = (client.send("hello", context=fresh), anext(client.stream("hello", context=fresh)), client.get("x"))
+    async with untouched(demanding.place):
+        for call in calls:
+            refused = await refusal(call)
+            assert refused.code == expected
+            assert EXTENSION in refused.message
 
 
 async def test_who_names_the_required_extension_is_served(demanding, fresh):
@@ -380,6 +380,36 @@ async def test_the_sdk_alone_lists_everything_by_such_a_filter(sdk):
     body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"status": "completed"}}
     assert "result" in (await sdk.post("/", json=body, headers=V10)).json()
     assert (await sdk.get("/tasks", params={"status": "completed"}, headers=V10)).status_code == 200
+
+
+@pytest.mark.parametrize("value", ["maybe", "", "1", "yes"])
+async def test_a_boolean_of_a_query_is_true_or_false(memory_host, connect, fresh, value):
+    """Anything else is 400: counted as false it would leave out what was asked for. In capitals it is as good."""
+    client = connect(memory_host, REST_10)
+    await client.send("hello", context=fresh)
+    with pytest.raises(Refused) as refused:
+        await client.list(contextId=fresh, includeArtifacts=value)
+    assert (refused.value.code, "includeArtifacts" in str(refused.value)) == (-32602, True)
+    for known, has in (("true", True), ("True", True), ("false", False)):
+        (task,) = (await client.list(contextId=fresh, includeArtifacts=known))["tasks"]
+        assert ("artifacts" in task) is has
+
+
+@pytest.mark.parametrize("name", ["pageSize", "historyLength", "statusTimestampAfter", "pageToken"])
+async def test_what_else_a_query_names_has_to_be_what_it_is(memory_host, connect, name):
+    """A number, a time, a token: 400 for a word, in the list and where one task is read."""
+    client = connect(memory_host, REST_10)
+    with pytest.raises(Refused) as refused:
+        await client.list(**{name: "maybe"})
+    assert refused.value.status == 400
+    if name == "historyLength":
+        response = await client.http.get("/tasks/x", params={name: "maybe"})
+        assert response.status_code == 400
+
+
+async def test_the_sdk_alone_takes_any_boolean_for_false(sdk):
+    """Else `_known_booleans` can go."""
+    assert (await sdk.get("/tasks", params={"includeArtifacts": "maybe"}, headers=V10)).status_code == 200
 
 
 # ---------------------------------------------------------------------- tenants

@@ -84,14 +84,17 @@ async def test_five_subscribers_hear_the_same(two_hosts, connect, fresh, gate):
     task = await running(clients[0], f"drip {gate} 30", context=fresh)
 
     async def listen(client):
-        return [event async for event in client.subscribe(task)]
+        async for event in client.subscribe(task):
+            heard[client].append(event)
 
+    heard = {client: [] for client in clients}
     listeners = [asyncio.create_task(listen(client)) for client in clients]
+    await until(lambda: all(heard.values()), what="the first event of every subscriber")
     gate.touch()
-    heard = await asyncio.gather(*listeners)
+    await asyncio.gather(*listeners)
     stored = await clients[0].get(task)
-    assert [events[-1].state for events in heard] == ["completed"] * 5
-    assert [whole(events) for events in heard] == [stored.artifacts] * 5
+    assert [events[-1].state for events in heard.values()] == ["completed"] * 5
+    assert [whole(events) for events in heard.values()] == [stored.artifacts] * 5
     assert stored.artifacts["drip"] == all_chunks(int(stored.text))
 
 

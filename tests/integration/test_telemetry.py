@@ -45,7 +45,7 @@ async def test_traces_and_metrics_reach_a_collector(collector, hosts, make_place
     async with GrpcClient(host.grpc_target, metadata=[("traceparent", f"00-{OVER_GRPC}-{PARENT}-01")]) as client:
         await client.send("hello", context="traced-2")
     port = re.search(r'"metrics.listening".*"port": (\d+)', host.errors())[1]
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         beside = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
     assert 'a2a_gcs_task_transitions_total{state="TASK_STATE_COMPLETED"} 2.0' in beside
     assert host.terminate() == 0  # what was recorded last is sent before the end

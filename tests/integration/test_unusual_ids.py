@@ -5,6 +5,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.support.a2a_http import JSONRPC_10, REST_10, Refused
+from tests.support.untouched import at_rest, changed, untouched
 
 TAKEN = {
     "..": "%2E.",
@@ -25,18 +26,16 @@ REFUSED = ["a" * 2000, "a" * 241, "two\nlines", "nul\0", "\N{OCTOPUS}" * 21]
 async def test_an_unusual_context_id_has_its_own_place(shared, connect, context):
     """Two tasks share it, under its encoded name alone; nothing else in the bucket changes."""
     client = connect(shared)
-    before = await shared.place.versions()
+    before = await at_rest(shared.place)
     first = await client.send("hello", context=context)
     second = await client.send("hello", context=context)
     assert [(t.context_id, t.state) for t in (first, second)] == [(context, "completed")] * 2
     assert second.text == "journal.md holds 2 messages"
     assert (await client.get(first.id)).raw == first.raw
     assert {t["id"] for t in (await client.list(contextId=context))["tasks"]} == {first.id, second.id}
-    after = await shared.place.versions()
-    assert {key: after.get(key) for key in before} == before
     segment = TAKEN[context]
     assert unquote(segment) == context
-    assert {key for key in after if key not in before} == {
+    assert set(changed(before, await shared.place.objects())) == {
         f"contexts/{segment}/context.json",
         *(f"contexts/{segment}/{t.id}/task.json" for t in (first, second)),
         *(f"contexts/{segment}/{t.id}/workspace.tar.gz" for t in (first, second)),
@@ -48,17 +47,16 @@ async def test_an_unusual_context_id_has_its_own_place(shared, connect, context)
 async def test_an_impossible_context_id_is_refused(shared, connect, context):
     """-32602, in sends, streams and listings, and no object is touched."""
     client = connect(shared)
-    before = await shared.place.versions()
-    calls = [
-        client.send("hello", context=context),
-        anext(client.stream("hello", context=context)),
-        client.list(contextId=context),
-    ]
-    for call in calls:
-        with pytest.raises(Refused) as refused:
-            await call
-        assert refused.value.code == -32602
-    assert await shared.place.versions() == before
+    async with untouched(shared.place):
+        calls = [
+            client.send("hello", context=context),
+            anext(client.stream("hello", context=context)),
+            client.list(contextId=context),
+        ]
+        for call in calls:
+            with pytest.raises(Refused) as refused:
+                await call
+            assert refused.value.code == -32602
 
 
 HOSTILE = [
@@ -79,16 +77,15 @@ HOSTILE = [
 async def test_a_hostile_task_id_reaches_nothing(shared, connect, fresh, binding, task_id):
     """Get, cancel, subscribe and send: -32001 or -32602 (over REST also: no such route); no object is touched."""
     client = connect(shared, binding)
-    before = await shared.place.versions()
-    calls = [
-        client.get(task_id),
-        client.cancel(task_id),
-        anext(client.subscribe(task_id)),
-        client.send("hello", task=task_id, context=fresh),
-    ]
-    for call in calls:
-        with pytest.raises(Refused) as refused:
-            await call
-        no_route = binding == REST_10 and refused.value.status in (404, 405)
-        assert refused.value.code in (-32001, -32602) or no_route, refused.value
-    assert await shared.place.versions() == before
+    async with untouched(shared.place):
+        calls = [
+            client.get(task_id),
+            client.cancel(task_id),
+            anext(client.subscribe(task_id)),
+            client.send("hello", task=task_id, context=fresh),
+        ]
+        for call in calls:
+            with pytest.raises(Refused) as refused:
+                await call
+            no_route = binding == REST_10 and refused.value.status in (404, 405)
+            assert refused.value.code in (-32001, -32602) or no_route, refused.value

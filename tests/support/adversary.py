@@ -3,7 +3,7 @@
 Each operation of a host waits in `World.pending` until the scheduler lets it go on. It may let it
 pass, refuse it, commit it and lose its answer, or report a failure and commit it later. It crashes
 hosts, makes living ones look dead, and starts requests when it likes. All of it follows from a seed.
-After every committed write the invariants of DESIGN 5 are checked against what is in the bucket.
+After every committed write the invariants (ARCHITECTURE, *Invariants*) are checked against what is in the bucket.
 """
 
 from __future__ import annotations

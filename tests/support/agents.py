@@ -127,7 +127,8 @@ class Files(AgentExecutor):
     """Sends the files of its message back as artifacts, and completes; or asks, if the message's metadata says so.
 
     Words: `large <n> <bytes>` sends the artifact `large` in n chunks of so many bytes; `events <n>` n events:
-    messages, chunks of an artifact, and an artifact that is replaced again and again.
+    messages, chunks of an artifact, and an artifact that is replaced again and again; `flood <n> <bytes>` the same once
+    the task has so many bytes, and while its host waits for the bucket.
     """
 
     async def execute(self, context, event_queue):
@@ -137,6 +138,8 @@ class Files(AgentExecutor):
             await self._large(updater, *map(int, rest.split()))
         elif word == "events":
             await self._events(updater, int(rest))
+        elif word == "flood":
+            await self._flood(updater, *map(int, rest.split()))
         for number, part in enumerate(p for p in context.message.parts if p.raw):
             await updater.add_artifact([part], artifact_id=f"echo-{number}", last_chunk=True)
         if "ask" in context.message.metadata:
@@ -156,6 +159,13 @@ class Files(AgentExecutor):
                 await updater.add_artifact([Part(text=text)], artifact_id="log", append=number > 1)
             else:
                 await updater.add_artifact([Part(text=text)], artifact_id="progress")
+
+    async def _flood(self, updater, count, size):
+        for number in range(size // 4096):
+            await updater.add_artifact([Part(text="x" * 4096)], artifact_id=f"bulk-{number}")
+        for state in (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING):
+            await updater.update_status(state, _said(updater, "stored before anything that follows"))
+        await self._events(updater, count)
 
     async def _large(self, updater, count, size):
         for number in range(count):

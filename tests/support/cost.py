@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from fake_gcs.meter import billing_class, round_trips
 
-QUIET_SECONDS = 1.3
-"""Longer than the journal, the end of a turn and the pointer after it take to be written."""
+QUIET_SECONDS = 2.0
+"""A second longer than the journal, the end of a turn and the pointer after it take to be written."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,11 @@ class CommandProcess:
     def start(self):
         """Starts the command and returns when it listens."""
         self.launch()
-        return self.ready()
+        try:
+            return self.ready()
+        except KeyboardInterrupt:  # reaches nobody but us, as it has a session of its own
+            self.kill()
+            raise
 
     def launch(self):
         reading, writing = os.pipe()

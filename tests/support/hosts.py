@@ -83,7 +83,9 @@ def artifact(name: str = "a", text: str = "content") -> Artifact:
 class Host:
     """One process: what it knows by itself, over a store that it shares."""
 
-    def __init__(self, store: ObjectStore, name: str, *, keep_batches: float = 0.0, **ledger_options) -> None:
+    def __init__(
+        self, store: ObjectStore, name: str, *, keep_batches: float = 0.0, pace: Pace = PACE, **ledger_options
+    ) -> None:
         self.name = name
         self.bucket = store
         self.table = ClaimTable(name)
@@ -95,7 +97,7 @@ class Host:
         options = {"repeat_wait": 0.0, **ledger_options}
         self.ledger = Ledger(store, self.records, self.settler, self.table, **options)
         self.tasks = BucketTaskStore(
-            store, self.records, self.journal, self.table, self.settler.settled, pace=PACE, keep_batches=keep_batches
+            store, self.records, self.journal, self.table, self.settler.settled, pace=pace, keep_batches=keep_batches
         )
         self.stream = BucketEventStream(self.tasks, self.records, self.journal, self.table, poll=0.01)
 

@@ -1,4 +1,4 @@
-"""The invariants of DESIGN 5 over what is in a bucket, checked after every write and whenever a client is told."""
+"""The invariants I1 to I7 over what is in a bucket, checked after every write and whenever a client is told."""
 
 from __future__ import annotations
 

@@ -16,6 +16,9 @@ NEW = "users/alice"
 KEPT = "contexts/kept/context.json"
 """Something that the new root holds before anything is moved to it."""
 
+MARKS = ("push/t.json", "push/agents/writer/u.json", "push/users/bob/t.json")
+"""Tasks with push configurations, of the root and of neighbours."""
+
 
 async def ended(host, store, tree, state=None, *, context="ctx", pinned=True):
     """A task that ran to a state and left a workspace, in parts."""
@@ -46,6 +49,8 @@ async def fill(tmp_path, store=None):
     await ended(host, store, tree, context="other")
     await ended(host, store, tree, INPUT_REQUIRED, context="other")
     await store.put("contexts/ctx/t/push/p.json", b"{}", OVERWRITE, content_type="application/json")
+    for mark in MARKS:
+        await store.put(mark, b"", OVERWRITE, metadata={"context": "ctx"})
     await store.put("contexts/ctx/t/1000001.events.json", b"{}", OVERWRITE)
     await store.put(f"contexts/ctx/t/files/{'a' * 64}", b"large", OVERWRITE, content_type="image/png")
     await store.put("users/bob/contexts/ctx/context.json", b"bob's", OVERWRITE)

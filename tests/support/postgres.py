@@ -8,13 +8,14 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests.support.ports import free_port
 
 START_SECONDS = 60
 USER = "postgres"
@@ -55,9 +56,7 @@ def serving(*, durable=False):
         options = ["--no-sync", "--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C"]
         data = directory / "data"
         subprocess.run([binaries / "initdb", *options, data], check=True, capture_output=True, cwd="/", **user)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         fast = [] if durable else ["-c", "fsync=off", "-c", "shared_buffers=16MB"]
         command = [binaries / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), *fast]
         command += ["-c", f"unix_socket_directories={directory}"]

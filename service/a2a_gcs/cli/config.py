@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from a2a_gcs.cli.serve import serve, settings_of
 
 if TYPE_CHECKING:
-    from a2a_gcs.host.settings import Settings
+    from a2a_gcs.host.settings import AgentSettings, Settings
 
 Source = Literal["option", "env", "file", "default"]
 
@@ -50,25 +51,28 @@ def _print(settings: "Settings", sources: dict[str, Source], *, as_json: bool) -
     from a2a_gcs.cli import tables  # noqa: PLC0415
 
     values = settings.model_dump(mode="json")  # pydantic masks what is a secret
+    values["work_dir"] = str(settings.work_directory)
+    values["agents"] = [agent.model_dump(mode="json") for agent in settings.hosted()] if settings.agents else []
     if as_json:
         for name, value in values.items():
             tables.print_json({"name": name, "value": value, "source": sources[name]})
         return
-    agents = values.pop("agents")
+    del values["agents"]
     rows = [(name, _text(value), sources[name]) for name, value in values.items()]
-    rows += [(f"agents.{agent['name']}", _own(agent, values), sources["agents"]) for agent in agents]
+    rows += [(f"agents.{agent.name}", _own(agent), sources["agents"]) for agent in settings.agents]
     tables.print_paged(tables.table(("setting", "value", "source"), rows))
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return json.dumps(value)  # as it is set
     return "-" if value in {None, ""} else str(value)
 
 
-def _own(agent: dict[str, Any], of_host: dict[str, Any]) -> str:
+def _own(agent: "AgentSettings") -> str:
     """What an `[[agents]]` table says for itself; the rest is as for the host, and has a line already."""
-    others = {name: value for name, value in agent.items() if name not in {"name", "agent"}}
-    own = {name: value for name, value in others.items() if value != of_host.get(name, "")}
-    return " ".join(f"{name}={value}" for name, value in {"agent": agent["agent"], **own}.items())
+    own = agent.model_dump(mode="json", exclude_unset=True, exclude={"name", "agent"})
+    return " ".join(f"{name}={_text(value)}" for name, value in {"agent": agent.agent, **own}.items())
 
 
 def _with_the_options_of_serve() -> Any:

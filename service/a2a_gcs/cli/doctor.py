@@ -62,7 +62,7 @@ def doctor(
             typer.echo(json.dumps(_as_json(result)))
     else:
         _show(results)
-    if any(result.findings and not _is_repaired(result) for result in results):
+    if any(result.findings and not result.mended for result in results):
         raise typer.Exit(FAILED)
 
 
@@ -93,12 +93,6 @@ async def _patient(settings: "Settings", surroundings: "Surroundings") -> "Async
         yield Patient(uri, opened, control, hosting, surroundings)
 
 
-def _is_repaired(result: "Result") -> bool:
-    return len(result.repaired) == len(result.findings) + result.more and not any(
-        text.startswith("not repaired") for text in result.repaired
-    )
-
-
 def _as_json(result: "Result") -> dict[str, object]:
     return {
         "check": result.check.id,
@@ -107,6 +101,7 @@ def _as_json(result: "Result") -> dict[str, object]:
         **({"more": result.more} if result.more else {}),
         **({"notChecked": result.not_checked} if result.not_checked else {}),
         **({"repaired": result.repaired} if result.repaired else {}),
+        **({"notRepaired": result.not_repaired} if result.not_repaired else {}),
     }
 
 
@@ -131,7 +126,7 @@ def _show(results: "Sequence[Result]") -> None:
         status = _status(result)
         table.add_row(result.check.id, Text(status, _STYLES[status]), lines("\n".join(_lines(result))))
     Console().print(table)
-    bad = [result for result in results if result.findings and not _is_repaired(result)]
+    bad = [result for result in results if result.findings and not result.mended]
     skipped = sum(result.not_checked is not None for result in results)
     told = f"{len(bad)} of {len(results)} checks found something" if bad else "all good"
     typer.echo(f"{told}, {skipped} could not be made" if skipped else told)
@@ -143,4 +138,6 @@ def _lines(result: "Result") -> list[str]:
     lines = [line for f in result.findings for line in (f.found, f"  fix: {f.fix}")]
     if result.more:
         lines.append(f"and {result.more:,} more")
-    return [*lines, *(f"  done: {text}" for text in result.repaired)] or [result.check.asks]
+    lines += [f"  done: {text}" for text in result.repaired]
+    lines += [f"  not repaired: {text}" for text in result.not_repaired]
+    return lines or [result.check.asks]

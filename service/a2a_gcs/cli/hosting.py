@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from a2a_gcs.host.settings import Settings
 
 GRACE_SECONDS = 1
-"""How long connections may go on after the drain, which has ended their work; SIGKILL comes after 10 s (FACTS 2)."""
+"""How long connections may go on after the drain, which has ended their work; on Cloud Run SIGKILL comes after 10 s."""
 
 _THREADS = "host-thread"
 _LOOK_SECONDS = 0.05

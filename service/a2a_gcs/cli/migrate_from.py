@@ -13,6 +13,7 @@ from a2a_gcs.migration.location import open_source
 from a2a_gcs.migration.migration import Migration
 from a2a_gcs.migration.report import Report
 from a2a_gcs.objectstore import open_store
+from a2a_gcs.objectstore.location import open_unchanged
 from a2a_gcs.workspaces.differences import shown
 
 _MOST_SHOWN = 50
@@ -40,7 +41,7 @@ async def migrate_from(wanted: Wanted, store: str, *, dry_run: bool, force: bool
     configure_logging("warning")
     source = open_source(wanted.source, table=wanted.table)
     try:
-        async with open_store(store) as bucket:
+        async with open_unchanged(store) if dry_run else open_store(store) as bucket:
             if not (force or dry_run):
                 await expect_no_hosts(bucket)
             with bar() as (step, expect):

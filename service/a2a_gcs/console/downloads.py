@@ -33,7 +33,16 @@ class Streamed(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._stack:
-            await super().__call__(scope, receive, send)
+            if scope["method"] == "HEAD":
+                await send_headers(self, send)
+            else:
+                await super().__call__(scope, receive, send)
+
+
+async def send_headers(response: Response, send: Send) -> None:
+    """Answers HEAD with what GET would answer: without reading gigabytes, or waiting for an end, for nobody."""
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def again(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -14,7 +14,7 @@ Sample = tuple[str, Mapping[str, str], float]
 """One series of the metrics: its name as Prometheus has it, its labels, its value."""
 
 CLASS_A_DOLLARS, CLASS_B_DOLLARS = 5e-6, 4e-7
-"""A request of Standard storage in one region (FACTS 1)."""
+"""A request of Standard storage in one region (service/docs/costs.md)."""
 
 
 @dataclass(frozen=True)

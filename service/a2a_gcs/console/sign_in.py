@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from a2a_gcs.console.rendering import bare_page
 from a2a_gcs.console.security import SecureHeaders, WriteRefused, csrf_secret, form_of, keep_csrf, set_cookie
 from a2a_gcs.console.site import PATH
 
@@ -99,9 +98,11 @@ class SignIn:
         return response
 
     def _form(self, request: Request, problem: str, *, status: int = 401, following: str = "") -> Response:
+        from a2a_gcs.console.rendering import bare_page  # noqa: PLC0415 - templates, which no start should wait for
+
         secret = csrf_secret(request)
         query = f"?{request.url.query}" if request.url.query else ""
-        wanted = following or (_inside(request.url.path + query) if request.method == "GET" else PATH)
+        wanted = following or (_inside(request.url.path + query) if request.method in {"GET", "HEAD"} else PATH)
         html = bare_page("sign_in.html", title=self._title, csrf=secret, problem=problem, next=wanted)
         response = HTMLResponse(html, status_code=status, headers={"WWW-Authenticate": 'Bearer realm="a2a-gcs"'})
         keep_csrf(response, request, secret)

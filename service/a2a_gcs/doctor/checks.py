@@ -30,12 +30,16 @@ class Finding:
     Attributes:
         found: What.
         fix: How to mend it.
-        repair: Mends it and says what was done, where that is safe beside running hosts.
+        repair: Mends it and says what was done, where that is safe beside running hosts. Raises LeftAlone.
     """
 
     found: str
     fix: str
     repair: Callable[[], Awaitable[str]] | None = None
+
+
+class LeftAlone(A2AGcsError):
+    """A repair would do harm, or cannot be made; the reason says why."""
 
 
 class NotChecked(Exception):
@@ -70,7 +74,8 @@ class Result:
         findings: What is wrong, the first of it.
         more: How much more of the same there is.
         not_checked: Why nobody knows; None if it was checked.
-        repaired: What was done about findings, or why it could not be.
+        repaired: What was done about findings.
+        not_repaired: Why nothing could be done about others.
     """
 
     check: Check
@@ -78,10 +83,25 @@ class Result:
     more: int = 0
     not_checked: str | None = None
     repaired: list[str] = field(default_factory=list)
+    not_repaired: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
         return not self.findings and self.not_checked is None
+
+    @property
+    def mended(self) -> bool:
+        """Nothing of what was found is left."""
+        return len(self.repaired) == len(self.findings) + self.more
+
+    async def repair(self, finding: Finding) -> None:
+        """Mends a finding, if that can be, and keeps what was done."""
+        if finding.repair is None:
+            return
+        try:
+            self.repaired.append(await finding.repair())
+        except A2AGcsError as e:
+            self.not_repaired.append(str(e))
 
 
 async def examine(patient: Patient, checks: Iterable[Check], *, fix: bool = False) -> AsyncIterator[Result]:
@@ -97,18 +117,10 @@ async def examine(patient: Patient, checks: Iterable[Check], *, fix: bool = Fals
         try:
             found = await check.look(patient)
             result.findings, result.more = found[:MOST_SHOWN], max(0, len(found) - MOST_SHOWN)
-            if fix:
-                result.repaired = [await _repaired(one) for one in found if one.repair is not None]
+            for one in found if fix else ():
+                await result.repair(one)
         except NotChecked as e:
             result.not_checked = str(e)
         except A2AGcsError as e:
             result.not_checked = f"the store failed: {e}"
         yield result
-
-
-async def _repaired(finding: Finding) -> str:
-    assert finding.repair is not None
-    try:
-        return await finding.repair()
-    except A2AGcsError as e:
-        return f"not repaired: {e}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from a2a.types.a2a_pb2 import TaskState
 
 from a2a_gcs.claims import ClaimTable
+from a2a_gcs.doctor.checks import LeftAlone
 from a2a_gcs.doctor.inventory import Root
 from a2a_gcs.errors import Conflict, CorruptRecord, NotFound
 from a2a_gcs.journal import Journal
@@ -109,14 +110,18 @@ class Ground:
         return f"wrote the pointer of task {ref.task_id}"
 
     async def record(self, context_id: str) -> str:
-        """Writes a context's record if there is none: an open task blocks it, what completed last is started from."""
+        """Writes a context's record if there is none: an open task blocks it, what completed last is started from.
+
+        Raises:
+            LeftAlone: A task of it cannot be read, so nobody knows what the record has to say.
+        """
         tasks = []
         for ref in self.root.tasks:
             if ref.context_id == context_id:
                 try:
                     tasks.append(await self.records.load(ref))
                 except UnreadableTask as e:
-                    return f"context {context_id} was left alone: {e.key} cannot be read"
+                    raise LeftAlone(f"context {context_id} was left alone, as {self.key(e.key)} cannot be read") from e
         record = rebuilt(context_id, [task for task in tasks if task is not None])
         try:
             await self._store.put(

@@ -19,7 +19,7 @@ from a2a_gcs.objectstore.bucket_settings import described as told
 from a2a_gcs.objectstore.gcs_control import ControlError
 
 _DOLLARS_PER_GIB_MONTH = 0.02
-"""Standard storage, us-central1 (FACTS 1)."""
+"""Standard storage, us-central1 (service/docs/costs.md)."""
 
 _DUAL_REGIONS = {
     "NAM4": ("us-central1", "us-east1"),

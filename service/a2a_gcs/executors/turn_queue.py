@@ -1,9 +1,9 @@
 """The event queue that an agent is given for one turn, between it and the SDK.
 
-It keeps the order of DESIGN 5: terminal and input-required states are held
+It keeps invariant I4 (ARCHITECTURE, *Invariants*): terminal and input-required states are held
 back until the workspace is stored. What is too large for task.json is put beside
 the task first (`large_parts`). It also turns what the SDK would answer
-with a broken task (FACTS 6) into what the agent meant, or into an error that
+with a broken task (ARCHITECTURE, *Where the SDK needs guarding*) into what the agent meant, or into an error that
 the agent gets where it made the mistake.
 """
 
@@ -15,7 +15,7 @@ from copy import deepcopy
 from typing import TypeVar
 
 import structlog
-from a2a.helpers.proto_helpers import new_text_message
+from a2a.helpers.proto_helpers import get_message_text, new_text_message
 from a2a.server.events.event_queue import Event, EventQueue
 from a2a.types.a2a_pb2 import (
     Message,
@@ -37,8 +37,6 @@ from a2a_gcs.task_json import TERMINAL
 log = structlog.get_logger(__name__)
 
 E = TypeVar("E", bound=TaskStatusUpdateEvent | TaskArtifactUpdateEvent)
-
-STEPS_THROUGH_THE_SDK = 8
 
 HELD = TERMINAL | {TaskState.TASK_STATE_INPUT_REQUIRED}
 """States that end a turn: nobody hears of them before the workspace is stored."""
@@ -66,6 +64,7 @@ class TurnQueue(EventQueue):
 
     Attributes:
         too_large: Why the task can only fail, once it would have held more.
+        raised: What the agent raised, if that is why the task fails; what it says is the agent's, and not for a log.
     """
 
     def __init__(  # noqa: PLR0917 - what a turn is made of
@@ -98,6 +97,7 @@ class TurnQueue(EventQueue):
         self.last: TaskStatus | None = None
         self.answered = False
         self.said_something = False
+        self.raised: BaseException | None = None
 
     def close(self) -> None:
         """Takes no more: the turn is over. What an agent emits later is dropped, and logged."""
@@ -124,10 +124,6 @@ class TurnQueue(EventQueue):
         """
         async with self._one_at_a_time:
             await self._take(event)
-        # An agent that never waits would fill the SDK's queues, where each event has a copy of the whole task beside it
-        # (5,000 events: 377 MB). It waits for about as many steps as an event takes through them (then: 3 to 12 MB).
-        for _ in range(STEPS_THROUGH_THE_SDK):
-            await asyncio.sleep(0)
 
     async def _take(self, event: Event) -> None:
         if self._closed or self.ended:
@@ -153,12 +149,12 @@ class TurnQueue(EventQueue):
             self._dropped = True
         await asyncio.sleep(0)  # an agent that does nothing but emit is only cancelled where it waits
 
-    async def finish(self, status: TaskStatus, announce: Callable[[Event], None] | None = None) -> None:
+    async def finish(self, status: TaskStatus, announce: Callable[[Event, str | None], None] | None = None) -> None:
         """Emits the state that the turn ends in; the workspace is stored by now.
 
         Args:
             status: The state.
-            announce: Is given the very event before anybody else sees it.
+            announce: Is given the very event before anybody else sees it, and the reason if it is FAILED.
         """
         self.close()
         if not self.published:
@@ -175,8 +171,18 @@ class TurnQueue(EventQueue):
         if status is self.held:
             final.metadata.CopyFrom(self._held_metadata)
         if announce is not None:
-            announce(final)
+            announce(final, self._reason(status))
         await self._out.enqueue_event(final)
+
+    def _reason(self, status: TaskStatus) -> str | None:
+        """Why the turn ends in FAILED, without what the agent says: that is logged nowhere."""
+        if status.state != TaskState.TASK_STATE_FAILED:
+            return None
+        if status is self.held:
+            return "the agent said so"
+        if self.raised is not None and not isinstance(self.raised, A2AGcsError):
+            return f"the agent raised {type(self.raised).__name__}"
+        return get_message_text(status.message)
 
     async def announce(self, text: str) -> None:
         """Says something on the host's behalf, before the agent has its turn; the task stays in state working."""

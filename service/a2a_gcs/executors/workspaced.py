@@ -1,4 +1,4 @@
-"""Runs an agent's turn in its workspace: restore, run, snapshot, and only then tell (DESIGN 5)."""
+"""Runs an agent's turn in its workspace: restore, run, snapshot, and only then tell (invariant I4)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OnShutdown = Literal["park", "fail"]
 DRAIN_STOP_SECONDS = 1.0
 """What an agent gets to stop in when the host is being restarted."""
 DRAIN_SNAPSHOT_SECONDS = 4.0
-"""What a snapshot may take then: SIGKILL follows SIGTERM after 10 s (FACTS 2)."""
+"""What a snapshot may take then: on Cloud Run SIGKILL follows SIGTERM after 10 s."""
 
 _LOOK_SECONDS = 2.0
 _KEEPS_GOING = frozenset({TaskState.TASK_STATE_COMPLETED}) | INTERRUPTED
@@ -128,7 +128,7 @@ class WorkspacedExecutor(AgentExecutor):
         except WorkspaceError as e:
             if not claim.held:
                 raise
-            await queue.finish(failed(claim.ref, f"There is no place to work in: {e}"))
+            await queue.finish(failed(claim.ref, f"There is no place to work in: {e}"), claim.park_with)
         finally:
             queue.close()
 
@@ -319,6 +319,7 @@ def _final_state(claim: Claim, queue: TurnQueue, run: asyncio.Task[None]) -> Tas
         return failed(claim.ref, "The agent stopped itself before the task was done.")
     if (error := run.exception()) is not None:
         log.error("agent.failed", task_id=claim.ref.task_id, exc_info=error)
+        queue.raised = error
         return failed(claim.ref, f"The agent failed: {type(error).__name__}: {error}")
     if queue.held is not None:
         return queue.held

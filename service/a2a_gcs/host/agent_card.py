@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from importlib.metadata import version
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from a2a.server.agent_execution import AgentExecutor
@@ -24,22 +20,14 @@ from a2a.types.a2a_pb2 import (
     SecurityScheme,
     StringList,
 )
-from a2a.utils.signing import ProtectedHeader, create_agent_card_signer
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from a2a_gcs.errors import ConfigError
-from a2a_gcs.executors import demo
 from a2a_gcs.host.settings import AgentSettings, Settings
 
 LINEAR_EXECUTION = "urn:a2a-gcs:extensions:linear-execution:v1"
 """The extension by which a card says that a context runs one task at a time; no client has to activate it."""
-
-_EC_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 def build_card(
@@ -185,38 +173,8 @@ def card_routes(card: AgentCard, *, max_age: int) -> list[BaseRoute]:
     return [dated(route) for route in create_agent_card_routes(card, cache_control=cache_control)]
 
 
-def card_signer(key_file: Path, key_id: str | None) -> Callable[[AgentCard], AgentCard]:
-    """Adds a signature to a card, which then must not change any more.
-
-    Args:
-        key_file: A private key in PEM: EC, RSA or Ed25519.
-        key_id: Its name in the signature; None for the SHA-256 of the public key.
-
-    Raises:
-        ConfigError: There is no such file, or no such key in it.
-    """
-    try:
-        pem = key_file.read_bytes()
-        key = load_pem_private_key(pem, password=None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as e:
-        raise ConfigError(f"card_signing_key {key_file} is no private key in PEM: {e}") from e
-    match key:
-        case ec.EllipticCurvePrivateKey(curve=curve) if curve.name in _EC_ALGORITHMS:
-            algorithm = _EC_ALGORITHMS[curve.name]
-        case rsa.RSAPrivateKey():
-            algorithm = "RS256"
-        case ed25519.Ed25519PrivateKey():
-            algorithm = "EdDSA"
-        case _:
-            raise ConfigError(f"card_signing_key {key_file} is neither EC (P-256, P-384, P-521), RSA nor Ed25519")
-    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    name = key_id or base64.urlsafe_b64encode(hashlib.sha256(public).digest()).rstrip(b"=").decode()
-    return create_agent_card_signer(pem, ProtectedHeader(kid=name, alg=algorithm, jku=None, typ="JOSE"))
-
-
 def _described(settings: AgentSettings, name: str) -> AgentCard:
     spec, is_demo = settings.agent, settings.agent == "demo"
-    skill = AgentSkill(id="agent", name=spec, description=f"What {spec} does.", tags=["agent"])
     return AgentCard(
         name=name or ("a2a-gcs demo" if is_demo else spec),
         description=settings.description
@@ -224,5 +182,13 @@ def _described(settings: AgentSettings, name: str) -> AgentCard:
         version=version("a2a-gcs"),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
-        skills=demo.skills() if is_demo else [skill],
+        skills=_skills(spec),
     )
+
+
+def _skills(spec: str) -> list[AgentSkill]:
+    if spec == "demo":
+        from a2a_gcs.executors import demo  # noqa: PLC0415 - loaded only when asked for
+
+        return demo.skills()
+    return [AgentSkill(id="agent", name=spec, description=f"What {spec} does.", tags=["agent"])]

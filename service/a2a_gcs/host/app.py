@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from a2a.server.request_handlers.request_handler import RequestHandler
@@ -18,18 +18,14 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from a2a_gcs.console.routes import console
 from a2a_gcs.console.site import PATH as CONSOLE
-from a2a_gcs.host.agent_card import card_routes, card_signer, declare_security, list_grpc
+from a2a_gcs.host.agent_card import card_routes, declare_security, list_grpc
 from a2a_gcs.host.auth import Authenticator, open_authenticator
 from a2a_gcs.host.auth.middleware import AuthMiddleware
 from a2a_gcs.host.bounds import BodyLimit, RequestTooLarge, answer_too_large
-from a2a_gcs.host.browsers import console_site, sign_in
+from a2a_gcs.host.browsers import LateConsole, console_site, sign_in
+from a2a_gcs.host.checked import CheckedHandler
 from a2a_gcs.host.files import file_routes
-from a2a_gcs.host.grpc import GrpcServer
-from a2a_gcs.host.grpc.agents import ServedAgent
-from a2a_gcs.host.grpc.authentication import CallerInterceptor
-from a2a_gcs.host.grpc.tracing import TraceInterceptor
 from a2a_gcs.host.request_trace import RequestTrace
 from a2a_gcs.host.sdk_faults import jsonrpc_routes, rest_routes
 from a2a_gcs.host.services import Services, checked, origin
@@ -37,6 +33,9 @@ from a2a_gcs.host.settings import Settings
 from a2a_gcs.host.stack import HostedAgent
 from a2a_gcs.host.telemetry import exposition
 from a2a_gcs.objectstore import ObjectStore
+
+if TYPE_CHECKING:
+    from a2a_gcs.host.grpc import GrpcServer
 
 log = structlog.get_logger(__name__)
 
@@ -63,10 +62,8 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
         declare_security(agent.card, settings)
     authenticator = open_authenticator(settings)
     handlers = {agent.name: checked(services.handlers[agent.name], agent, settings) for agent in services.agents}
-    served = [ServedAgent(agent.path, handlers[agent.name], agent.card) for agent in services.agents]
-    grpc = _grpc_server(settings, served, authenticator)
-    signer = card_signer(settings.card_signing_key, settings.card_signing_key_id) if settings.card_signing_key else None
-    lifespan = _lifespan(services, grpc, signer, authenticator)
+    grpc = _grpc_server(services, handlers, authenticator) if settings.serves_grpc else None
+    lifespan = _lifespan(services, grpc, _signer(settings), authenticator)
     app = FastAPI(title=_title(services), version=version("a2a-gcs"), lifespan=lifespan, telemetry=_NO_TELEMETRY)
     app.state.services = services
     app.state.drain = functools.partial(_drain, services, grpc)
@@ -85,7 +82,7 @@ def create_app(settings: Settings, *, store: ObjectStore | None = None) -> FastA
     if settings.metrics:
         _add_metrics(app)
     if settings.console:
-        pages = console(console_site(services, handlers))
+        pages = LateConsole(console_site(services, handlers))
         for path in (CONSOLE, CONSOLE + "/{page:path}"):  # before REST, whose tenants are first segments
             app.router.routes.append(Route(path, pages))
     for agent in sorted(services.agents, key=lambda a: -a.path.count("/")):  # /a would take /a/b for its tenant b
@@ -138,22 +135,36 @@ def _title(services: Services) -> str:
 def _add_agent(app: FastAPI, agent: HostedAgent, handler: RequestHandler, settings: Settings) -> None:
     """Card, JSON-RPC and REST of one agent. REST comes last: its paths are the most general."""
     app.add_exception_handler(RequestTooLarge, answer_too_large)
+    cards = card_routes(agent.card, max_age=settings.card_max_age_seconds)
     add_a2a_routes_to_fastapi(
         app,
-        agent_card_routes=card_routes(agent.card, max_age=settings.card_max_age_seconds),
+        agent_card_routes=cards,
         jsonrpc_routes=jsonrpc_routes(handler, "/"),
         rest_routes=rest_routes(handler, tenants=True),
     )
+    app.router.routes.extend(cards)  # these answer HEAD, which the SDK leaves out of its own for the sake of the schema
+
+
+def _signer(settings: Settings) -> Signer | None:
+    if settings.card_signing_key is None:
+        return None
+    from a2a_gcs.host.card_signing import card_signer  # noqa: PLC0415 - cryptography, which only a key pays for
+
+    return card_signer(settings.card_signing_key, settings.card_signing_key_id)
 
 
 def _grpc_server(
-    settings: Settings, agents: Sequence[ServedAgent], authenticator: Authenticator | None
-) -> GrpcServer | None:
-    if not settings.serves_grpc:
-        return None
+    services: Services, handlers: Mapping[str, CheckedHandler], authenticator: Authenticator | None
+) -> GrpcServer:
+    from a2a_gcs.host.grpc import GrpcServer  # noqa: PLC0415 - loaded only when asked for
+    from a2a_gcs.host.grpc.agents import ServedAgent  # noqa: PLC0415
+    from a2a_gcs.host.grpc.authentication import CallerInterceptor  # noqa: PLC0415
+    from a2a_gcs.host.grpc.tracing import TraceInterceptor  # noqa: PLC0415
+
+    settings = services.settings
     callers = CallerInterceptor(authenticator) if authenticator is not None else None
     return GrpcServer(
-        agents,
+        [ServedAgent(agent.path, handlers[agent.name], agent.card) for agent in services.agents],
         host=settings.host,
         port=settings.port if settings.grpc_port is None else settings.grpc_port,
         max_request_bytes=settings.max_request_bytes,
@@ -175,19 +186,17 @@ def _allow_origins(app: FastAPI, origins: str) -> None:
     app.add_middleware(
         CORSMiddleware,
         allow_origins=[one.strip() for one in origins.split(",") if one.strip()],
-        allow_methods=["GET", "POST", "DELETE"],
+        allow_methods=["GET", "HEAD", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=["ETag", "WWW-Authenticate"],
     )
 
 
 def _add_probes(app: FastAPI, services: Services) -> None:
-    @app.get("/health", tags=["probes"])
     async def health() -> dict[str, str]:
         """The process is up."""
         return {"status": "ok"}
 
-    @app.get("/ready", tags=["probes"])
     async def ready() -> JSONResponse:
         """The bucket is reachable and the heartbeat is fresh; with authentication, why not is in the log alone."""
         problem = await _problem(services)
@@ -197,13 +206,23 @@ def _add_probes(app: FastAPI, services: Services) -> None:
             return JSONResponse({"status": "not ready", **told}, status_code=503)
         return JSONResponse({"status": "ready"})
 
+    _add_probe(app, "/health", health)
+    _add_probe(app, "/ready", ready)
+
 
 def _add_metrics(app: FastAPI) -> None:
-    @app.get(METRICS_PATH, tags=["probes"], response_class=Response)
     def metrics() -> Response:
         """What this process counts and measures, in Prometheus's text format."""
         body, content_type = exposition()
         return Response(body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+    _add_probe(app, METRICS_PATH, metrics, response_class=Response)
+
+
+def _add_probe(app: FastAPI, path: str, answer: Callable[[], Any], **options: Any) -> None:
+    """GET, and HEAD, which FastAPI does not add by itself; the schema would have the one operation twice."""
+    app.add_api_route(path, answer, methods=["GET"], tags=["probes"], **options)
+    app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
 
 
 async def _problem(services: Services) -> str | None:

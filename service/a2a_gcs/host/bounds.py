@@ -1,7 +1,7 @@
 """What one request may ask for: its size in bytes, and the sizes of what it holds.
 
 Cloud Run cuts HTTP/1 requests off at 32 MiB with an answer of its own
-(FACTS 2); ours comes before that, and says what was too large.
+(service/docs/limits.md); ours comes before that, and says what was too large.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from a2a_gcs.clock import boottime
 from a2a_gcs.console.measures import HostFacts, LivingHost, Measures
@@ -27,6 +28,27 @@ from a2a_gcs.records import HeartbeatRecord
 
 _BEARER_MODES = frozenset({"tokens", "oidc", "google"})
 """What a proxy in front does not add by itself, as it does for iap and cloud-run-iam."""
+
+
+class LateConsole:
+    """The console as an application, which is imported and made for the first request that it gets.
+
+    Templates and all that pages need take a tenth of a second, which no start should wait for.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._made: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._made is None:  # who comes meanwhile makes another one, which does no harm
+            self._made = await asyncio.to_thread(self._make)
+        await self._made(scope, receive, send)
+
+    def _make(self) -> ASGIApp:
+        from a2a_gcs.console.routes import console  # noqa: PLC0415 - see above
+
+        return console(self._site)
 
 
 def console_site(services: Services, handlers: Mapping[str, RequestHandler]) -> Site:

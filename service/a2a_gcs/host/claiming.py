@@ -1,4 +1,4 @@
-"""Claims where the SDK asks for a request's context: before any ActiveTask exists (DESIGN 4)."""
+"""Claims where the SDK asks for a request's context: before any ActiveTask exists, so that a refusal keeps its code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ QUIET_STATE = "a2a_gcs.quiet"
 class ClaimingContextBuilder(RequestContextBuilder):
     """Builds a request's context around a claim: of the context for a new task, of the next turn for an answer.
 
-    The context id of an answer is the task's own, also where the message names only the task (FACTS 4).
+    The context id of an answer is the task's own, also where the message names only the task:
+    a2a-sdk 1.3.0 makes up a new one there, and then fails the task.
     The agent gets the message as it was sent; the history gets what `entering` makes of it.
 
     Args:

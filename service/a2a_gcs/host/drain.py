@@ -1,7 +1,7 @@
-"""Drain: what happens between SIGTERM and the end of the process (DESIGN 5). A deploy destroys no work.
+"""Drain: what happens between SIGTERM and the end of the process. A deploy destroys no work.
 
-Cloud Run gives 10 s (FACTS 2); all of this fits into 8. It runs before
-uvicorn's own shutdown, which would cut the streams first (FACTS 4).
+Cloud Run gives 10 s; all of this fits into 8. It runs before uvicorn's own shutdown, which
+would cut the streams first (measured: before the lifespan's shutdown begins).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How our errors reach an A2A client: the one table, for every binding (FACTS 4).
+"""How our errors reach an A2A client: the one table, for every binding (service/docs/failure-modes.md, *Reasons*).
 
 The SDK turns an A2AError's code into that of JSON-RPC, REST and gRPC, and its
 data, a flat map of strings, into ErrorInfo.metadata (1.0) or error.data (0.3).

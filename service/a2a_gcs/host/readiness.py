@@ -9,7 +9,7 @@ from a2a_gcs.clock import boottime
 from a2a_gcs.errors import StoreError
 
 KEEP_SECONDS = 3.0
-"""How long an answer counts: no longer than probes are apart, and a look is a class B request (FACTS 1)."""
+"""How long an answer counts: no longer than probes are apart, and a look is a class B request."""
 
 WITHIN_SECONDS = 3.0
 

@@ -1,4 +1,4 @@
-"""The SDK's request handler, with the guards of FACTS 6.
+"""The SDK's request handler, with its guards (ARCHITECTURE, *Where the SDK needs guarding*).
 
 Every binding calls this one object, so all give the same answers. What a
 client is told about the end of a turn is what is stored: where the SDK's own
@@ -53,6 +53,7 @@ from a2a_gcs.host.admission import Admission, Place
 from a2a_gcs.host.claiming import CLAIM_STATE, QUIET_STATE, ClaimingContextBuilder
 from a2a_gcs.host.errors import reason_of, to_a2a_error
 from a2a_gcs.host.read_ahead import ReadAhead
+from a2a_gcs.host.sdk_queues import bound
 from a2a_gcs.host.sse import noted, resumes_after
 from a2a_gcs.ledger.errors import Fenced, Repeated
 from a2a_gcs.ledger.ledger import Entering, Ledger
@@ -63,10 +64,10 @@ from a2a_gcs.tasks.stream import BucketEventStream, Told, ends_turn
 log = structlog.get_logger(__name__)
 
 START_WITHIN_SECONDS = 30.0
-"""A claim whose agent has not started by then gives itself up (DESIGN 4)."""
+"""A claim whose agent has not started by then gives itself up."""
 
 _PARKED_COPY_SECONDS = 1.0
-"""How long the SDK keeps its copy of a parked task; the stored one is what counts (FACTS 6)."""
+"""How long the SDK keeps its copy of a parked task, which hears nothing of other hosts; what counts is stored."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -252,7 +253,7 @@ class RequestHandler(DefaultRequestHandlerV2):
     # ------------------------------------------------------------------ starting a turn
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext, *, whole_tasks: bool) -> _Run:
-        """Starts a turn in a task of the host's own: a client that goes away stops half-way nothing (FACTS 6)."""
+        """Starts a turn in a task of the host's own: a client that goes away stops nothing half-way."""
         with _refusals_counted():
             place = await self._place(params.message, context.user.user_name)
             task = asyncio.create_task(self._set_up(params, context, place, whole_tasks=whole_tasks))
@@ -290,6 +291,7 @@ class RequestHandler(DefaultRequestHandlerV2):
             if params.configuration.HasField("task_push_notification_config"):  # before anything is claimed
                 await self._check_push(params.configuration.task_push_notification_config)
             active, request = await self._setup_active_task(params, context)
+            await bound(active)
             claimed: Claim = context.state[CLAIM_STATE]
             theirs = active.subscribe(request=request, replace_status_update_with_task=whole_tasks)
             if whole_tasks:
@@ -331,7 +333,7 @@ class RequestHandler(DefaultRequestHandlerV2):
             return None
 
     async def surrender_unstarted(self) -> None:
-        """Gives back the claims whose agents have not started (DESIGN 5, *Drain*)."""
+        """Gives back the claims whose agents have not started: `Drain` stops no work."""
         await asyncio.gather(*(self._ledger.surrender(c) for c in self._table if not c.started))
 
     # ------------------------------------------------------------------ the other methods

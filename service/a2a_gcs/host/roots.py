@@ -1,4 +1,4 @@
-"""Isolation by construction: each call is answered by the stack of its own root (DESIGN 6).
+"""Isolation by construction: each call is answered by the stack of its own root (ARCHITECTURE, *Who may call*).
 
 Another owner's, tenant's or agent's task is simply not there: nothing below one
 root can name a key below another.

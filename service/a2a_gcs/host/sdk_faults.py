@@ -1,4 +1,4 @@
-"""The faults of a2a-sdk 1.3.0's HTTP bindings, each worked around here and nowhere else (FACTS 4).
+"""The faults of a2a-sdk 1.3.0's HTTP bindings, each worked around here and nowhere else.
 
 No release mends any of them yet: each is to be tried again with every a2a-sdk
 after 1.3.0, and what `tests/integration/test_sdk_faults.py` shows to be gone
@@ -13,6 +13,7 @@ without its work-around goes from here. gRPC's are in `a2a_gcs.host.grpc.service
 - `required_extensions`: they are not enforced.
 - `push_configs`: a message that brings a push configuration is let pass where there is no push.
 - `_known_state`: a listing's `status` that is no state is passed over, and everything listed (JSON-RPC, REST).
+- `_known_booleans`: REST takes any value of a boolean in a query for false.
 - `strict_json`: bodies that are no UTF-8, nested too deeply, or hold NaN or lone surrogates are -32603 or 500.
 - `_blamed`: so is what cannot be converted to a request.
 - `_below_tenants`: the mount at `/{tenant}` swallows the routes of others.
@@ -37,7 +38,7 @@ from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.server.routes import create_rest_routes
 from a2a.server.routes.common import DefaultServerCallContextBuilder, ServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
-from a2a.types.a2a_pb2 import AgentCard, SendMessageRequest, TaskState
+from a2a.types.a2a_pb2 import AgentCard, ListTasksRequest, SendMessageRequest, TaskState
 from a2a.utils.constants import PROTOCOL_VERSION_0_3
 from a2a.utils.error_handlers import build_rest_error_payload, rest_error_handler
 from a2a.utils.errors import (
@@ -52,6 +53,7 @@ from a2a.utils.version_validator import validate_version
 from google.protobuf.message import Message as Proto
 from sse_starlette.sse import EventSourceResponse
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -121,6 +123,7 @@ def _mended(route: Route) -> Route:
     async def answered(request: Request) -> Response:
         if route.path == "/tasks":
             _known_state(request.query_params.get("status"))
+            _known_booleans(request.query_params, ListTasksRequest)
         response: Response = await route.endpoint(request)
         if isinstance(response, EventSourceResponse):
             return await _started(with_ids(response, _noted(request)))
@@ -151,6 +154,14 @@ def _known_state(status: object) -> None:
     """Refuses the name of a state that there is none of: 0.3's names, for example. Raises InvalidParamsError."""
     if isinstance(status, str) and status and status not in _STATES and not _NUMBER.fullmatch(status):
         raise InvalidParamsError(f"status: {status[:80]!r} is no task state; they are named as TASK_STATE_COMPLETED is")
+
+
+def _known_booleans(query: QueryParams, fields: type[Proto]) -> None:
+    """Refuses what is neither true nor false where a request has a boolean. Raises InvalidParamsError."""
+    for field in fields.DESCRIPTOR.fields:
+        value = query.get(field.camelcase_name)
+        if field.type == field.TYPE_BOOL and value is not None and value.lower() not in {"true", "false"}:
+            raise InvalidParamsError(f"{field.camelcase_name}: {value[:80]!r} is neither true nor false")
 
 
 class _Tenant(Convertor[str]):

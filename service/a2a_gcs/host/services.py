@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import secrets
 import socket
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import structlog
 from a2a.server.agent_execution import AgentExecutor
@@ -85,7 +84,7 @@ class Services:
             lease=settings.lease_seconds,
             own_thread=not shares,
         )
-        self.workdirs = WorkDirs(settings.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs")
+        self.workdirs = WorkDirs(settings.work_directory)
         try:
             self.agents = agents or hosted_agents(settings, self._command_options)
         except ConfigError:
@@ -158,6 +157,12 @@ class Services:
         if self.settings.push_notifications:
             self._background.append(asyncio.create_task(self.deliveries.run(), name="push"))
         log.info("host.started", host_id=self.host_id, store=self.settings.store)
+        if self.settings.public_url is None and listens_everywhere(self.settings.host):
+            log.warning(
+                "card.names_this_machine",
+                url=origin(self.settings),
+                hint="set A2A_GCS_PUBLIC_URL (--public-url) to the address that clients use",
+            )
 
     async def _why(self, error: StoreError) -> str:
         if self._given is not None or not self.settings.store.startswith("gs://"):
@@ -176,7 +181,7 @@ class Services:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.deliveries.aclose()
-        with contextlib.suppress(TimeoutError):  # the bucket does not answer; SIGKILL is near (FACTS 2)
+        with contextlib.suppress(TimeoutError):  # the bucket does not answer; SIGKILL is near
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self.roots.aclose()
         await self.heartbeat.stop()
@@ -238,11 +243,26 @@ def checked(handler: RootedHandler, agent: HostedAgent, settings: Settings) -> C
 
 
 def origin(settings: Settings) -> str:
-    """Where clients reach this host."""
+    """Where clients reach this host.
+
+    It is the same for all of them, as it is in cards that are signed and cached, and in what is told without a
+    request. So a host that listens on every address, and is not told its name, can only name one that this machine
+    reaches.
+    """
     if settings.public_url:
         return str(settings.public_url).rstrip("/")
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{settings.port}"
+    host = settings.host
+    if listens_everywhere(host):
+        host = "::1" if ":" in host else "127.0.0.1"
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def listens_everywhere(host: str) -> bool:
+    """Whether it stands for all addresses of this machine: 0.0.0.0 and ::, in any spelling."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _host_id() -> str:

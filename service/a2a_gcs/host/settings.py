@@ -6,6 +6,7 @@ Defaults are safe for a laptop: memory store, demo agent, loopback only.
 from __future__ import annotations
 
 import os
+import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,13 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, model_val
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from a2a_gcs.errors import ConfigError
+from a2a_gcs.workspaces.ignore import CREDENTIALS
 
 OWN_PATHS = frozenset({"console", "docs", "health", "metrics", "ready", "redoc"})
 """First segments of addresses that the host answers itself."""
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HOST_LEASE_SECONDS = 30
-"""After this long without a renewed heartbeat others take over a host's tasks (DESIGN 4)."""
+"""After this long without a renewed heartbeat others take over a host's tasks (invariant I6)."""
 
 _NEEDED = {"oidc": ("auth_issuer", "auth_audience"), "google": ("auth_audience",), "iap": ("auth_audience",)}
 _TAKEN = {
@@ -85,12 +87,12 @@ class AgentOptions(BaseModel):
     )
     max_workspace_files: Annotated[int, Field(gt=0, description="Most entries that a workspace may hold.")] = 1_000_000
     workspace_ignore: Annotated[
-        tuple[str, ...] | None,
+        tuple[str, ...],
         Field(
             description="Patterns of what never enters a snapshot, in the syntax of .gitignore, as a JSON list; "
             "default: well-known credential files. A workspace adds its own in .a2aignore."
         ),
-    ] = None
+    ] = CREDENTIALS
     max_snapshot_seconds: Annotated[
         float | None, Field(gt=0, description="Longest that the snapshot at a turn's end may take, or the task fails.")
     ] = 600.0
@@ -193,7 +195,8 @@ class Settings(AgentOptions, BaseSettings):
         Path | None, Field(description="Where running tasks get their directories; default: a temporary directory.")
     ] = None
     public_url: Annotated[
-        HttpUrl | None, Field(description="Origin that the agent card names; default: the address that is served.")
+        HttpUrl | None,
+        Field(description="Origin that the card names; default: what is served, loopback for every address."),
     ] = None
     card_max_age_seconds: Annotated[
         int, Field(ge=0, description="How long clients may keep the agent card without asking again.")
@@ -362,6 +365,11 @@ class Settings(AgentOptions, BaseSettings):
             if not self.metrics and getattr(self, name) not in (None, False):
                 raise ValueError(f"{name} is about metrics, which are off; leave it out, or set metrics")
         return self
+
+    @property
+    def work_directory(self) -> Path:
+        """Where running tasks get their directories."""
+        return self.work_dir or Path(tempfile.gettempdir()) / "a2a-gcs"
 
     @property
     def serves_grpc(self) -> bool:

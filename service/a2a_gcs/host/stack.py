@@ -29,7 +29,6 @@ from a2a_gcs.tasks.files import TaskFiles
 from a2a_gcs.tasks.push_configs import PushConfigs
 from a2a_gcs.tasks.store import BucketTaskStore
 from a2a_gcs.tasks.stream import BucketEventStream
-from a2a_gcs.workspaces.ignore import CREDENTIALS
 from a2a_gcs.workspaces.limits import Limits
 from a2a_gcs.workspaces.snapshots import Snapshots
 from a2a_gcs.workspaces.warm import WarmDirs
@@ -125,8 +124,7 @@ class Stack:
         self.tasks = BucketTaskStore(ground.store, ground.records, ground.journal, ground.table, ground.settler.settled)
         self.stream = BucketEventStream(self.tasks, ground.records, ground.journal, ground.table)
         limits = Limits(max_bytes=settings.max_workspace_bytes, max_entries=settings.max_workspace_files)
-        ignored = CREDENTIALS if settings.workspace_ignore is None else settings.workspace_ignore
-        snapshots = Snapshots(ground.store, limits=limits, ignore=ignored)
+        snapshots = Snapshots(ground.store, limits=limits, ignore=settings.workspace_ignore)
         workspaces = Workspaces(snapshots, shared.workdirs, shared.warm, root=ground.table.root)
         kept = PartLimits(shared.settings.inline_part_bytes)
         executor = WorkspacedExecutor(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS = 1.0
-"""What the last export may take once all is stored: SIGKILL comes 10 s after SIGTERM (FACTS 2)."""
+"""What the last export may take once all is stored: on Cloud Run SIGKILL comes 10 s after SIGTERM."""
 
 SDK_SPANS = "OTEL_INSTRUMENTATION_A2A_SDK_ENABLED"
 """a2a-sdk's own variable, which wins over what is decided here."""

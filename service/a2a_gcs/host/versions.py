@@ -11,7 +11,7 @@ from a2a.utils.constants import PROTOCOL_VERSION_0_3, VERSION_HEADER
 
 
 def is_03(context: ServerCallContext) -> bool:
-    """Whether a call is one of A2A 0.3, which is also what a call without a version speaks (FACTS 4)."""
+    """Whether a call is one of A2A 0.3, which is also what a call without a version speaks (A2A 1.0, 3.6)."""
     headers = cast("Mapping[str, str]", context.state.get("headers", {}))
     version = headers.get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3
     return is_legacy_version(version)

@@ -86,7 +86,7 @@ class ActiveTaskUnreadable(Refused):
 
 
 class Contended(Refused):
-    """Too many writers want this context right now; one object takes about one write a second (FACTS 1)."""
+    """Too many writers want this context right now; an object takes about one write a second."""
 
     def __init__(self, ref: TaskRef) -> None:
         super().__init__(f"context {ref.context_id} is contended: nothing was started; send again in a second")

@@ -1,4 +1,4 @@
-"""The heartbeat of this process: hosts/<host>.json, renewed while it lives (DESIGN 4 and 5).
+"""The heartbeat of this process: hosts/<host>.json, renewed while it lives (service/docs/bucket.md).
 
 It runs in a thread with an event loop and a store of its own, so that an agent
 that blocks the host's loop does not lose its task. The lease runs from the
@@ -27,7 +27,7 @@ from a2a_gcs.records import HeartbeatRecord, Owner
 
 DEFAULT_LEASE_SECONDS = 30.0
 _FAREWELL_SECONDS = 1.0
-"""What the last word may take: a host that is stopped has few seconds (FACTS 2), and the bucket may be out of reach."""
+"""What the last word may take: a host that is stopped has few seconds, and the bucket may be out of reach."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ class Heartbeat:
         open_store: Opens the bucket at its prefix for the thread's own loop. A store that cannot be opened
             twice (memory, an object of the caller's) is passed with `own_thread=False` and used on the caller's loop.
         table: The claims to list; they lapse when the lease does.
-        lease: Seconds after which others take this host for dead; whole seconds, 3 or more (FACTS 4).
+        lease: Seconds after which others take this host for dead; whole seconds, 3 or more: HTTP dates count them.
         clock: What the lease is measured by here, in seconds.
     """
 

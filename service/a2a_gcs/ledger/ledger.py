@@ -1,6 +1,6 @@
-"""One linear history per context (DESIGN 4). The only module that knows about linearity.
+"""One linear history per context (ARCHITECTURE, *The life of a task*). The only module that knows about linearity.
 
-Its rules are those of the protocol model; names in *italics* are the model's.
+Names in *italics* are those of its rules; tests/chaos/mutations.py tells what breaks without each.
 Nothing here may be cancelled half-way: callers run it in a task of their own.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
 from a2a.types.a2a_pb2 import Message, Task
@@ -79,6 +80,7 @@ class Ledger:
         self._resume_from = resume_from
         self._repeat_wait = repeat_wait
         self._known: dict[str, Versioned[ContextRecord]] = {}
+        self._met_others = False
 
     # ------------------------------------------------------------------ a new task
 
@@ -86,7 +88,8 @@ class Ledger:
         """Claims a context for a new task.
 
         What this process knows of the context, because it wrote it, is tried without
-        reading first: the compare-and-swap checks it.
+        reading first: the compare-and-swap checks it. Where that has failed once, as other
+        hosts go on with contexts of this one, what is needed if it fails is read meanwhile.
 
         Nothing is left behind by a refusal, unless a try was ambiguous: then the
         pointer stays, as the claim may have stood for a while (rule *keep_ptr*).
@@ -109,10 +112,11 @@ class Ledger:
             if (claim := await self._claim_known(attempt, ledger, message, minted=minted)) is not None:
                 return claim
             while boottime() < give_up_at:
-                seen = await ledger.load()
+                ahead = await attempt.take_ahead()
+                seen = ahead.seen if ahead else await ledger.load()
                 if (before := await self._before(seen.value, message)) is not None:
                     raise Repeated(before)
-                free = await self._free(seen.value)
+                free = await self._free(seen.value, ahead.active if ahead else await self._active_meta(seen.value))
                 if free is None:
                     continue
                 await self._choose(attempt)
@@ -122,6 +126,8 @@ class Ledger:
         except BaseException:
             await self._unpoint(attempt)
             raise
+        finally:
+            attempt.leave_ahead()
 
     async def _claim_known(
         self, attempt: _Attempt, ledger: _LedgerObject, message: Message, *, minted: bool
@@ -134,7 +140,25 @@ class Ledger:
             return None
         active = self._table.ended(seen.value.active.task_id) if seen.value.active else None
         now = standing(seen.value, active, self._resume_from)
-        return await self._try_claim(attempt, ledger, seen, now.last, message) if isinstance(now, Free) else None
+        if not isinstance(now, Free):
+            return None
+        if self._met_others and not minted:
+            attempt.ahead = asyncio.create_task(self._look_ahead(ledger, seen, message))
+        claim = await self._try_claim(attempt, ledger, seen, now.last, message)
+        self._met_others |= claim is None and self._known.get(context_id) is seen  # and it was not this process itself
+        return claim
+
+    async def _look_ahead(
+        self, ledger: _LedgerObject, known: Versioned[ContextRecord], message: Message
+    ) -> _Ahead | None:
+        """What another host made of a context that this one knows, and how its task stands; None if it made nothing.
+
+        It only reads, so that it may be left at any point.
+        """
+        seen = await ledger.load()
+        if seen.version == known.version or seen_before(seen.value, message) is not None:
+            return None
+        return _Ahead(seen, await self._active_meta(seen.value))
 
     async def _choose(self, attempt: _Attempt) -> None:
         """Finds the workspace that the message names, once nothing of the context runs any more."""
@@ -179,13 +203,12 @@ class Ledger:
         except UnreadableTask:
             return True
 
-    async def _free(self, record: ContextRecord) -> Free | None:
+    async def _free(self, record: ContextRecord, active: TaskRecord | UnreadableTask | None) -> Free | None:
         """Free if the context can be claimed as it was read; None if something was settled: read again.
 
         Raises:
             ContextBusy: The active task lives.
         """
-        active = await self._active_meta(record)
         now = standing(record, active.meta if active else None, self._resume_from)
         if isinstance(now, Free) or record.active is None:
             return now if isinstance(now, Free) else None
@@ -439,6 +462,14 @@ def _unreadable(error: CorruptRecord, ref: TaskRef) -> Exception:
     return error if error.newer else ActiveTaskUnreadable(error.key, ref)
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A context as it was read while a claim on what was known of it was under way, and its active task."""
+
+    seen: Versioned[ContextRecord]
+    active: TaskRecord | UnreadableTask | None
+
+
 class _Attempt:
     """A new task on its way to a claim, over any number of tries."""
 
@@ -448,6 +479,18 @@ class _Attempt:
         self.start: tuple[TaskRef, Pin] | None = None
         self.pointer: ObjectInfo | None = None
         self.ambiguous = False
+        self.ahead: asyncio.Task[_Ahead | None] | None = None
+
+    async def take_ahead(self) -> _Ahead | None:
+        """What was read ahead, once; raises what the reading raised."""
+        ahead, self.ahead = self.ahead, None
+        return await ahead if ahead is not None else None
+
+    def leave_ahead(self) -> None:
+        """Nobody needs it any more."""
+        if self.ahead is not None:
+            self.ahead.cancel()
+            self.ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def _new_claim(attempt: _Attempt, owner: Owner, ledger: Versioned[ContextRecord], last: LastCompleted | None) -> Claim:

@@ -1,4 +1,4 @@
-"""Ending the tasks of dead hosts, by whoever touches them (DESIGN 4, *Settle*)."""
+"""Ending the tasks of dead hosts, by whoever touches them (invariant I6)."""
 
 from __future__ import annotations
 

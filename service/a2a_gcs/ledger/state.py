@@ -1,4 +1,4 @@
-"""Who may go on in a context: DESIGN 4 as functions without I/O."""
+"""Who may go on in a context: the rules of the ledger (ARCHITECTURE, *Invariants*) as functions without I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sweep: ends what dead hosts left, also where nobody touches it (DESIGN 4)."""
+"""The sweep: ends what dead hosts left, also where nobody touches it (invariant I6)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Rule = Mapping[str, Any]
 """A lifecycle rule as the JSON API has it."""
 
 LEFTOVER_DAYS = 7
-"""Age at which what a dead host left behind is removed; nothing reads it after a minute (DESIGN 5)."""
+"""Age at which what a dead host left behind is removed; nothing reads it after a minute."""
 
 JOURNAL_SUFFIX = ".events.json"
 ENFORCED = "enforced"

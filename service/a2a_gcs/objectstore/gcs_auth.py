@@ -1,4 +1,4 @@
-"""Access tokens, renewed ahead of time and never in the event loop (FACTS 4)."""
+"""Access tokens, renewed ahead of time and never in the event loop (decision 0001)."""
 
 from __future__ import annotations
 

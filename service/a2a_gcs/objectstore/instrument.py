@@ -1,4 +1,4 @@
-"""Counts, measures and traces what a store is asked, in the classes that GCS bills (FACTS 1)."""
+"""Counts, measures and traces what a store is asked, in the classes that GCS bills (service/docs/costs.md)."""
 
 from __future__ import annotations
 

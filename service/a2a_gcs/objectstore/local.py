@@ -15,7 +15,7 @@ from typing import TypeVar
 from a2a_gcs.errors import Conflict, PermissionDenied, Unavailable
 from a2a_gcs.objectstore.local_draft import Draft
 from a2a_gcs.objectstore.local_index import Row
-from a2a_gcs.objectstore.local_tree import LocalTree, Put, Remove, incoming
+from a2a_gcs.objectstore.local_tree import HIDDEN, LocalTree, Put, Remove, incoming
 from a2a_gcs.objectstore.local_writes import Writes
 from a2a_gcs.objectstore.memory import wall_clock
 from a2a_gcs.objectstore.port import MAX_PAGE, Blob, Mode, ObjectInfo, ObjectStore, Page, Source
@@ -52,6 +52,11 @@ class LocalStore(ObjectStore):
         self._opening = threading.Lock()
         self._opened: LocalTree | None = None
         self._writes = Writes(lambda changes: self._tree().apply(changes))
+
+    @staticmethod
+    def is_at(root: Path) -> bool:
+        """Whether objects have been kept under a directory, or could have been: it has been opened before."""
+        return (root / HIDDEN).is_dir()
 
     async def get(self, key: str, *, version: int | None = None, with_metadata: bool = False) -> Blob:
         validate_key(key)
@@ -119,10 +124,8 @@ class LocalStore(ObjectStore):
 
     async def list(self, prefix: str, *, start: str = "", page: str | None = None, limit: int = MAX_PAGE) -> Page:
         validate_limit(limit)
-        rows = await self._run(prefix, lambda tree: tree.page(prefix, start, page, limit + 1))
-        now = wall_clock()
-        infos = [replace(row.info, as_of=now) for row in rows[:limit]]
-        return Page(infos, infos[-1].key if len(rows) > limit else None)
+        infos = await self._run(prefix, lambda tree: tree.page(prefix, start, page, limit + 1, as_of=wall_clock()))
+        return Page(infos[:limit], infos[limit - 1].key if len(infos) > limit else None)
 
     async def compose(
         self,

@@ -75,15 +75,17 @@ class Index:
             columns = self._reader.execute(_READ, (key.encode(),)).fetchone()
         return (_row(columns[:-1]), columns[-1]) if columns else None
 
-    def page(self, prefix: str, start: str, after: str | None, limit: int) -> list[Row]:
-        """Up to `limit` objects in key order; memcmp order of blobs is UTF-8 byte order."""
+    def page(  # noqa: PLR0917 - as the port has it
+        self, prefix: str, start: str, after: str | None, limit: int, as_of: float
+    ) -> list[ObjectInfo]:
+        """Up to `limit` objects in key order, as of a moment; memcmp order of blobs is UTF-8 byte order."""
         following = after.encode() + b"\0" if after is not None else b""  # one bound: of two, SQLite seeks but one
         lower = max(prefix.encode(), start.encode(), following)
         raw = prefix.encode()
         upper = raw[:-1] + bytes([raw[-1] + 1]) if raw else b"\xff"  # no UTF-8 byte is 0xff
         with self._reading:
             rows = self._reader.execute(_PAGE, (lower, upper, limit)).fetchall()
-        return [_row(columns) for columns in rows]
+        return [_row(columns, as_of).info for columns in rows]
 
     # For the holder of the tree's lock
 
@@ -140,7 +142,7 @@ def _connected(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
 
 
-def _row(columns: tuple[bytes, int, str, int, str, str, str, float]) -> Row:
+def _row(columns: tuple[bytes, int, str, int, str, str, str, float], as_of: float = 0.0) -> Row:
     key, version, blob, size, crc32c, content_type, metadata, updated = columns
     info = ObjectInfo(
         key=key.decode(),
@@ -150,5 +152,6 @@ def _row(columns: tuple[bytes, int, str, int, str, str, str, float]) -> Row:
         metadata=json.loads(metadata),
         content_type=content_type,
         updated=updated,
+        as_of=as_of,
     )
     return Row(info, blob)

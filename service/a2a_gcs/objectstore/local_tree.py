@@ -128,9 +128,9 @@ class LocalTree:
                 return row, self._blob_path(row.blob).open("rb")
         raise Unavailable(key, FileNotFoundError(f"no body {row.blob}"))
 
-    def page(self, prefix: str, start: str, after: str | None, limit: int) -> list[Row]:
-        """Up to `limit` objects in key order."""
-        return self._index.page(prefix, start, after, limit)
+    def page(self, prefix: str, start: str, after: str | None, limit: int, *, as_of: float) -> list[ObjectInfo]:
+        """Up to `limit` objects in key order, as of a moment."""
+        return self._index.page(prefix, start, after, limit, as_of)
 
     # Writing
 

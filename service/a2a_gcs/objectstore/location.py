@@ -42,8 +42,8 @@ def open_store(
         return MemoryStore()
     if not isinstance(where, str):
         raise ConfigError(f"a store is {ACCEPTED}, not {where!r}")
-    if where.startswith("file:") and where.removeprefix("file:"):
-        return _stack(LocalStore(Path(where.removeprefix("file:")).expanduser()), stats, budget, pattern)
+    if (directory := _directory(where)) is not None:
+        return _stack(LocalStore(directory), stats, budget, pattern)
     if match := _GS.fullmatch(where):
         from a2a_gcs.objectstore.gcs import GCSStore  # noqa: PLC0415 - half a second that only a bucket pays
 
@@ -57,17 +57,36 @@ def open_store(
 
 
 def open_existing(where: str) -> ObjectStore:
-    """Opens a store for what only looks at it or takes from it, and so must not make the directory that it lacks.
+    """Opens a store for what only looks at it or takes from it, and so must not make one where there is none.
 
     Raises:
-        ConfigError: As `open_store`; it is one in memory, which is its host's alone, or a directory that is not there.
+        ConfigError: As `open_store`; it is one in memory, which is its host's alone, or a directory that is not there,
+            or in which nobody has kept anything.
     """
     if where == "memory":
         raise ConfigError("a store in memory is its host's alone; name another one with --store")
-    directory = where.removeprefix("file:")
-    if directory not in {"", where} and not Path(directory).expanduser().is_dir():
-        raise ConfigError(f"the store {where!r} is no directory yet: no host has kept anything there")
+    directory = _directory(where)
+    if directory is not None and not LocalStore.is_at(directory):
+        what = "has nothing of ours in it" if directory.is_dir() else "is no directory yet"
+        raise ConfigError(f"the store {where!r} {what}: no host has kept anything there")
     return open_store(where)
+
+
+def open_unchanged(where: str) -> ObjectStore:
+    """Opens a store for what only asks what it would write: a directory that is no store yet is an empty one, and
+    stays as it is.
+
+    Raises:
+        ConfigError: As `open_store`.
+    """
+    directory = _directory(where)
+    return open_store(where) if directory is None or LocalStore.is_at(directory) else MemoryStore()
+
+
+def _directory(where: str) -> Path | None:
+    """The directory that a store is in; None for what is no `file:<dir>`."""
+    name = where.removeprefix("file:")
+    return None if name in {"", where} else Path(name).expanduser()
 
 
 def bucket_of(where: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 WRITE_ID = "write-id"
-"""Metadata name under which a conditional write carries its id, for the read-back (DESIGN 3)."""
+"""Metadata name under which a conditional write carries its id, for the read-back (`RetryingStore`)."""
 
 MAX_PAGE = 1000
 """Most objects in one page of a listing (GCS's own limit)."""
@@ -32,7 +32,7 @@ class ObjectInfo:
         version: Generation; 1 or more, never repeated for a key.
         size: Length of the body in bytes.
         crc32c: Checksum of the body as GCS writes it: big-endian, base64.
-        metadata: Custom metadata. Names are lower case; 8 KiB in all (FACTS 1).
+        metadata: Custom metadata. Names are lower case; 8 KiB in all (Cloud Storage, *Quotas & limits*).
         content_type: MIME type given at the write.
         updated: When this version was written, in Unix seconds of the store's clock.
         as_of: The store's clock when it gave this answer, in Unix seconds (GCS: HTTP Date, 1 s resolution).
@@ -108,7 +108,7 @@ class ObjectStore(ABC):
         """Reads a whole object.
 
         `info.metadata` and `info.updated` are filled only `with_metadata`: the
-        JSON API does not promise them on a media response (DESIGN 3), so that
+        JSON API does not promise them on a media response, so that
         costs a second request in parallel; both parts are of one version. The
         body's crc32c is verified; a mismatch raises Unavailable.
 

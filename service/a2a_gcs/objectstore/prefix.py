@@ -1,4 +1,4 @@
-"""A store below a prefix of another one: the root of DESIGN 6."""
+"""A store below a prefix of another one, such as a root (ARCHITECTURE, *Who may call*)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class RetryingStore(ObjectStore):
     write is reported as a Conflict, the object is read back: with this id on
     it, it was an earlier try that won, and the write is a success. After
     Throttled the object is read again before it is written again: in a race
-    GCS answers losers with 429 as well (FACTS 1).
+    GCS answers losers with 429 as well (reported: delta-io/delta-rs#2451).
 
     Errors carry `ambiguous` when any try of the call was. `put_stream` is tried
     once, `stream` only until its first chunk.

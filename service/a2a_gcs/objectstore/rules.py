@@ -45,7 +45,7 @@ def crc32c(body: bytes) -> str:
 
 
 def validate_key(key: str) -> None:
-    """Raises ValueError for a name that GCS refuses (FACTS 1)."""
+    """Raises ValueError for a name that GCS refuses (its page *About Cloud Storage objects*)."""
     size = len(key.encode())
     if not 1 <= size <= MAX_KEY_BYTES:
         raise ValueError(f"a key has 1 to {MAX_KEY_BYTES} bytes in UTF-8, not {size}: {key[:80]!r}")

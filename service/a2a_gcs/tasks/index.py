@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from a2a_gcs.layout import POINTERS_PREFIX
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore, Page
@@ -11,10 +12,13 @@ from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore, Page
 Take = Callable[[Sequence[ObjectInfo]], Awaitable[None]]
 
 _LARGE_PAGES = 20
-"""From here on the ranges of the first hexadecimal digit are listed side by side: at most 16 requests more."""
+"""From here on the ids of each first hexadecimal digit are listed side by side: at most 18 requests more."""
 
-_BOUNDARIES = tuple(POINTERS_PREFIX + digit for digit in "123456789abcdef")
 _END = POINTERS_PREFIX[:-1] + chr(ord(POINTERS_PREFIX[-1]) + 1)
+_DIGITS = "0123456789abcdef"
+_GAPS = ((":", "a"), ("g", ""))
+"""Where ids that do not begin with a hexadecimal digit are: from one character up to another, or to the end."""
+
 _PAGES_AT_ONCE = 8
 _SAMPLE = 4
 _SPACE = float(16**_SAMPLE)
@@ -32,21 +36,25 @@ async def each_page(store: ObjectStore, take: Take) -> None:
     first = await store.list(POINTERS_PREFIX)
     await take(first.objects)
     if _pages(first) < _LARGE_PAGES:
-        await _rest(store, take, "", first, _END)
+        await _rest(store, take, POINTERS_PREFIX, first)
         return
     gate = asyncio.Semaphore(_PAGES_AT_ONCE)
 
-    async def one(start: str, end: str) -> None:
+    async def one(part: Callable[[], Awaitable[None]]) -> None:
         async with gate:
-            await _range(store, take, first, start, end)
+            await part()
 
-    ranges = [asyncio.ensure_future(one(*limits)) for limits in _ranges(first.objects[-1].key)]
+    taken = first.objects[-1].key
+    digits = [d for d in _DIGITS if POINTERS_PREFIX + d > taken or taken.startswith(POINTERS_PREFIX + d)]
+    parts = [partial(_digit, store, take, digit, taken) for digit in digits]
+    parts += [partial(_gap, store, take, *limits) for limits in _GAPS]
+    tasks = [asyncio.ensure_future(one(part)) for part in parts]
     try:
-        await asyncio.gather(*ranges)
+        await asyncio.gather(*tasks)
     finally:
-        for each in ranges:
+        for each in tasks:
             each.cancel()
-        await asyncio.gather(*ranges, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _pages(first: Page) -> float:
@@ -60,26 +68,29 @@ def _pages(first: Page) -> float:
         return 1
 
 
-def _ranges(last: str) -> Iterator[tuple[str, str]]:
-    """The ranges after a key, each up to the next; the first goes on where the first page ended: it has no start."""
-    start = ""
-    for end in (*(b for b in _BOUNDARIES if b > last), _END):
-        yield start, end
-        start = end
+async def _digit(store: ObjectStore, take: Take, digit: str, taken: str) -> None:
+    """What begins with a digit, but not what is known already: by prefix, so no page reaches beyond it in vain."""
+    prefix = POINTERS_PREFIX + digit
+    page = await store.list(prefix, start=taken if taken.startswith(prefix) else "")
+    await take(page.objects if page.objects and page.objects[0].key > taken else page.objects[1:])
+    await _rest(store, take, prefix, page)
 
 
-async def _range(store: ObjectStore, take: Take, first: Page, start: str, end: str) -> None:
-    page = first
-    if start:
-        page = await store.list(POINTERS_PREFIX, start=start)
-        await take(_before(page.objects, end))
-    await _rest(store, take, start, page, end)
+async def _gap(store: ObjectStore, take: Take, start: str, end: str) -> None:
+    """What there is between two characters, which is nothing nearly always: one look tells."""
+    first, beyond = POINTERS_PREFIX + start, POINTERS_PREFIX + end if end else _END
+    look = await store.list(POINTERS_PREFIX, start=first, limit=1)
+    if not _before(look.objects, beyond):
+        return
+    page = await store.list(POINTERS_PREFIX, start=first)
+    await take(_before(page.objects, beyond))
+    await _rest(store, take, POINTERS_PREFIX, page, start=first, end=beyond)
 
 
-async def _rest(store: ObjectStore, take: Take, start: str, page: Page, end: str) -> None:
+async def _rest(store: ObjectStore, take: Take, prefix: str, page: Page, *, start: str = "", end: str = _END) -> None:
     """What follows a page, up to a key."""
     while page.next is not None and not (page.objects and page.objects[-1].key >= end):
-        page = await store.list(POINTERS_PREFIX, start=start, page=page.next)
+        page = await store.list(prefix, start=start, page=page.next)
         await take(_before(page.objects, end))
 
 

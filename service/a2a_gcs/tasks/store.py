@@ -1,8 +1,8 @@
-"""The SDK's task store over task.json and the journal, with the guards of FACTS 6.
+"""The SDK's task store over task.json and the journal, with its guards (ARCHITECTURE, *Where the SDK needs guarding*).
 
 Only the holder of a task's open turn writes it, through its `TurnWriter`;
 everybody else may write CANCELED, or settle. Versions that the SDK sees are
-`seq` (DESIGN 5), so its order holds across hosts.
+`seq` (`records.TURN_STRIDE`), so its order holds across hosts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from a2a_gcs.errors import Conflict, CorruptRecord, StoreError
 from a2a_gcs.journal import Journal
 from a2a_gcs.objectstore.port import ObjectStore
 from a2a_gcs.records import TURN_STRIDE
-from a2a_gcs.task_json import TERMINAL, stamp
+from a2a_gcs.task_json import TERMINAL, stamp, state_name
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 from a2a_gcs.tasks.listing import Settle, list_tasks
 from a2a_gcs.tasks.turn_writer import Pace, TurnWriter
@@ -97,7 +97,7 @@ class BucketTaskStore(VersionedTaskStore):
         """Writes a task on behalf of the turn that this process holds.
 
         `prev_version` is not what decides: after a conflict the SDK reloads and
-        applies its event to whatever it finds (FACTS 6), so the save is fenced by
+        applies its event to whatever it finds, so the save is fenced by
         (owner, turn) instead. A terminal state that was stored first wins for ever; saving
         CANCELED over CANCELED is no write, as the canceling host's run ends with it.
 
@@ -213,9 +213,12 @@ class BucketTaskStore(VersionedTaskStore):
                     return await self._cancel_own(claim)
                 seq = record.meta.foreign_seq()
                 canceled = record.meta.with_(open=False, seq=seq, notice=seq)
-                return await self._records.write(record, _canceled(record), canceled)
+                written = await self._records.write(record, _canceled(record), canceled)
             except Conflict:
                 continue
+            # The turn of another host, or of none: no claim of this process ends with it.
+            log.info("task.canceled", task_id=task_id, context_id=record.ref.context_id, was=state_name(record.task))
+            return written
         return record
 
     # ------------------------------------------------------------------ inside

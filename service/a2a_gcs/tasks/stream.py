@@ -1,4 +1,4 @@
-"""Task events for subscribers on any host: the same ones, in the same order (DESIGN 5, A2A 3.5.2).
+"""Task events for subscribers on any host: the same ones, in the same order (A2A 1.0, 3.5.2).
 
 While this process holds the open turn its events are handed over as the SDK
 publishes them; everywhere else they come from the journal. Positions are (turn,
@@ -316,7 +316,7 @@ def _goes_on(record: TaskRecord) -> bool:
 class _Reader:
     """Reads one turn of a task from the bucket: batch after batch, then the state that ended it.
 
-    Where a batch is missing, task.json tells why (DESIGN 5, *Journal*).
+    Where a batch is missing, task.json tells why (ARCHITECTURE, *A running task on many hosts*).
     """
 
     def __init__(self, records: TaskRecords, journal: Journal, snapshot: TaskRecord, turn: int, batch: int) -> None:

@@ -1,6 +1,6 @@
-"""Writes the task of one turn: what matters at once, the rest coalesced (DESIGN 5).
+"""Writes the task of one turn: what matters at once, the rest coalesced (decision 0002).
 
-An object takes about one write a second (FACTS 1). So an update of a running
+An object takes about one write a second (service/docs/limits.md). So an update of a running
 task is acknowledged at once, is durable in the journal within a quarter of a
 second, and enters task.json when that has grown to several times its size: the
 bytes written stay linear in the agent's output (decision 0002). States that somebody waits
@@ -154,22 +154,37 @@ class TurnWriter:
             self._flusher = asyncio.create_task(self._keep_flushing(), name=f"journal:{self.claim.ref.task_id}")
 
     async def _keep_flushing(self) -> None:
-        """Runs while there is something to write, then ends."""
+        """Runs while there is something to write, then ends.
+
+        One batch at a time: what comes while it is written waits for the next one, so that a store that takes its time
+        is not asked more often than one that does not.
+        """
+        pause = self._pace.journal_after
         while self.claim.held and (self._pending or self._behind()):
-            await asyncio.sleep(self._pace.journal_after)
+            await asyncio.sleep(pause)
+            began = boottime()
             try:
                 async with self._lock:
-                    if not self.claim.record.version:
-                        await self._create()
-                    await self._flush()
-                    if self._rewrite_is_due():
-                        await self._write(self._latest_copy(), self._meta(self._seq))
+                    await self._write_what_there_is()
             except Conflict:
                 self._fenced()
                 return
             except StoreError as e:
                 log.warning("journal.behind", task_id=self.claim.ref.task_id, error=str(e))
                 await asyncio.sleep(self._pace.retry_after)
+            pause = max(0.0, began + self._pace.journal_after - boottime())
+
+    async def _write_what_there_is(self) -> None:
+        """The first task.json; or a batch, and task.json where that is due: with what its batches hold, and no more."""
+        if not self.claim.record.version:
+            await self._create()
+            return
+        seq, due = self._seq, self._rewrite_is_due()
+        latest = self._latest_copy() if due else None
+        if self._pending:
+            await self._append()
+        if latest is not None and (not self._pending or self._pending[0].seq > seq):
+            await self._write(latest, self._meta(seq))
 
     def _behind(self) -> bool:
         """task.json lacks updates that are in the journal already."""
@@ -181,7 +196,8 @@ class TurnWriter:
         since, pace = boottime() - self._written_at, self._pace
         if since < pace.rewrite_apart:
             return False
-        size, grown = self._latest.ByteSize(), self._latest.ByteSize() / max(self._written_bytes, 1)
+        size = self._latest.ByteSize()
+        grown = size / max(self._written_bytes, 1)
         if grown >= pace.rewrite_growth and size <= pace.large_bytes:
             return True
         if size <= pace.small_bytes:
@@ -201,6 +217,11 @@ class TurnWriter:
         del self._pending[:events]
 
     async def _flush(self) -> None:
+        """Puts all that is pending into the journal; raises what `_append` raises."""
+        while self._pending:
+            await self._append()
+
+    async def _append(self) -> None:
         """Puts what is pending into the next batch; what was refused stays pending.
 
         The batch numbers of a turn are ours alone, so a batch that is there already is
@@ -209,17 +230,16 @@ class TurnWriter:
         Raises:
             Conflict: It is somebody else's after all.
         """
-        while self._pending:
-            events = list(self._pending)
-            try:
-                await self._journal.append(self.claim.ref, self.claim.turn, self._batch + 1, events)
-            except Conflict:
-                stored = await self._journal.read(self.claim.ref, self.claim.turn, self._batch + 1) or []
-                if not stored or [e.seq for e in stored] != [e.seq for e in events[: len(stored)]]:
-                    raise
-                events = events[: len(stored)]
-            self._batch += 1
-            self._drop(len(events))
+        events = list(self._pending)
+        try:
+            await self._journal.append(self.claim.ref, self.claim.turn, self._batch + 1, events)
+        except Conflict:
+            stored = await self._journal.read(self.claim.ref, self.claim.turn, self._batch + 1) or []
+            if not stored or [e.seq for e in stored] != [e.seq for e in events[: len(stored)]]:
+                raise
+            events = events[: len(stored)]
+        self._batch += 1
+        self._drop(len(events))
 
     # ------------------------------------------------------------------ written through
 

@@ -1,4 +1,4 @@
-"""Watches the tasks that run here: one that was canceled or taken over elsewhere stops within seconds (DESIGN 5)."""
+"""Watches the tasks that run here: one that was canceled or taken over elsewhere stops within seconds."""
 
 from __future__ import annotations
 

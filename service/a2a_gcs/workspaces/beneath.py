@@ -39,6 +39,13 @@ def open_below(name: bytes, parent: int) -> int:
     return os.open(name, _DIRECTORY, dir_fd=parent)
 
 
+def is_at(fd: int, name: bytes | Path, parent: int | None = None) -> bool:
+    """Whether an open file or directory still is what its name stands for; a link's target does not count."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=parent, follow_symlinks=False))
+    return False
+
+
 def names_of(fd: int) -> list[bytes]:
     """The raw names in a directory, in no order."""
     return [os.fsencode(name) for name in os.listdir(fd)]

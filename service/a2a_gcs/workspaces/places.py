@@ -21,7 +21,7 @@ from pathlib import Path
 
 import structlog
 
-from a2a_gcs.workspaces.beneath import names_of, widen
+from a2a_gcs.workspaces.beneath import is_at, names_of, widen
 from a2a_gcs.workspaces.removal import remove
 
 log = structlog.get_logger(__name__)
@@ -60,11 +60,27 @@ class Places:
     """
 
     def __init__(self, root: int, path: Path) -> None:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(_PLACES, 0o700, dir_fd=root)
-        self._fd = os.open(_PLACES, _DIRECTORY, dir_fd=root)
+        self._fd = _made(root)
         self._path = path / os.fsdecode(_PLACES)
         self._held: set[Place] = set()
+        self._lost: set[Place] = set()
+
+    def stand(self, root: int) -> bool:
+        """Whether the places still are where they were made."""
+        return is_at(self._fd, _PLACES, root)
+
+    def mend(self, root: int) -> None:
+        """Makes the directory of all places again. Those that were held are lost: their paths may be others' by now.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        if not self.stand(root):
+            fd = _made(root)
+            os.close(self._fd)
+            self._fd = fd
+            self._lost |= self._held
+            self._held.clear()
 
     def take(self, root: str, context_id: str, into: int, name: bytes) -> Place | None:
         """The place of a context with an empty directory; None if somebody works there, or may do so still.
@@ -100,6 +116,7 @@ class Places:
         self._move(place, into, name)
         if free:
             self._held.discard(place)
+            self._lost.discard(place)
             self._free(place.name, place.lock)
 
     def clear(self) -> None:
@@ -118,6 +135,8 @@ class Places:
         while self._held:
             place = self._held.pop()
             self._empty(place.name, place.lock)
+        while self._lost:
+            os.close(self._lost.pop().lock)
         os.close(self._fd)
 
     def _lock(self, name: bytes) -> int | None:
@@ -167,6 +186,8 @@ class Places:
         if slot is None:
             return
         try:
+            if _is_others(place.lock, slot):
+                return
             with contextlib.suppress(FileNotFoundError):
                 mode = os.stat(_WORKSPACE, dir_fd=slot, follow_symlinks=False).st_mode
                 if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -180,7 +201,8 @@ class Places:
             slot = self._open_slot(name)
             if slot is not None:
                 try:
-                    remove(_WORKSPACE, slot)
+                    if not _is_others(lock, slot):
+                        remove(_WORKSPACE, slot)
                 finally:
                     os.close(slot)
         except OSError as error:  # such as what another user has made there; the next turn finds it in its way
@@ -193,7 +215,7 @@ class Places:
             slot = self._open_slot(name)
             if slot is not None:
                 try:
-                    if _is_at(lock, slot):  # else an agent has removed it, and it may be somebody else's by now
+                    if is_at(lock, _LOCK, slot):  # else an agent has removed it, and it may be somebody else's by now
                         os.unlink(_LOCK, dir_fd=slot)
                 finally:
                     os.close(slot)
@@ -217,7 +239,7 @@ def _locked(slot: int) -> int:
         fd = os.open(_LOCK, _OPEN, 0o600, dir_fd=slot)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_at(fd, slot):  # the lock of a place that is gone
+        if not is_at(fd, _LOCK, slot):  # the lock of a place that is gone
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     except BaseException:
         os.close(fd)
@@ -225,7 +247,17 @@ def _locked(slot: int) -> int:
     return fd
 
 
-def _is_at(lock: int, slot: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(lock), os.stat(_LOCK, dir_fd=slot, follow_symlinks=False))
-    return False
+def _is_others(lock: int, slot: int) -> bool:
+    """Whether a place has another lock than ours: ours was removed, and somebody has taken the place since."""
+    try:
+        there = os.stat(_LOCK, dir_fd=slot, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(there.st_mode) and not os.path.samestat(os.fstat(lock), there)
+
+
+def _made(root: int) -> int:
+    """The directory of all places, which may be there."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(_PLACES, 0o700, dir_fd=root)
+    return os.open(_PLACES, _DIRECTORY, dir_fd=root)

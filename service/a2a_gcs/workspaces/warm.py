@@ -17,6 +17,8 @@ from a2a_gcs.workspaces.limits import Limits
 from a2a_gcs.workspaces.manifest import Baseline, unchanged
 from a2a_gcs.workspaces.scanner import survey
 
+MOST_KEPT = 1000
+"""Directories that are kept at most, whatever they hold: an empty one takes no disk, but each some kB of memory."""
 _BLOCK = 4096
 
 
@@ -35,14 +37,15 @@ class Warm:
 
 
 class WarmDirs:
-    """At most one directory per archive of a root, within a budget of bytes; the least recently used go first.
+    """At most one directory per archive of a root, so many in all, within a budget of bytes.
 
-    A directory leaves with whoever takes it, so no two turns ever meet in one. Archives of different
-    roots have different names here: two owners may use the same context id.
+    The least recently used go first. A directory leaves with whoever takes it, so no two turns ever
+    meet in one. Archives of different roots have different names here: two owners may use the same context id.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, most: int = MOST_KEPT) -> None:
         self._budget = budget
+        self._most = most
         self._kept: OrderedDict[tuple[str, str, Pin], Warm] = OrderedDict()
         self._bytes = 0
 
@@ -54,7 +57,7 @@ class WarmDirs:
         dropped = [old.path] if (old := self.take(root, known.key, known.pin)) else []
         self._kept[root, known.key, known.pin] = warm
         self._bytes += warm.bytes
-        while self._bytes > self._budget:
+        while self._bytes > self._budget or len(self._kept) > self._most:
             _, oldest = self._kept.popitem(last=False)
             self._bytes -= oldest.bytes
             dropped.append(oldest.path)

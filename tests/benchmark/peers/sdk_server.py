@@ -1,7 +1,7 @@
 """The agent of the benchmarks on a2a-sdk's own request handler and task stores, as its documentation shows.
 
 `python sdk_server.py memory` or `python sdk_server.py <SQLAlchemy URL>` says where it listens as `a2a-gcs serve` does.
-Runs in an environment of its own: nothing of this project is imported but the agent beside it.
+Runs in an environment of its own: nothing of this project is imported but the benchmarks' agent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from pathlib import Path
 
 import uvicorn
 from a2a.server.request_handlers import DefaultRequestHandler
@@ -17,9 +16,7 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore
 from starlette.applications import Starlette
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from agent import BenchmarkAgent, card
+from tests.benchmark.agent import BenchmarkAgent, card
 
 
 async def store_of(where):
@@ -33,11 +30,11 @@ async def store_of(where):
     return store
 
 
-async def serve(where):
+async def serve(store):
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
     described = card(url)
-    handler = DefaultRequestHandler(BenchmarkAgent(), await store_of(where), described)
+    handler = DefaultRequestHandler(BenchmarkAgent(), store, described)
     routes = [*create_agent_card_routes(described), *create_jsonrpc_routes(handler, "/")]
     server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_config=None, access_log=False))
     serving = asyncio.create_task(server.serve([listener]))
@@ -45,5 +42,9 @@ async def serve(where):
     await serving
 
 
+async def main(where):
+    await serve(await store_of(where))
+
+
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1]))
+    asyncio.run(main(sys.argv[1]))

@@ -2,11 +2,14 @@
 
 import inspect
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from a2a_gcs.cli.serve import serve
 from a2a_gcs.host.settings import Settings
+from a2a_gcs.workspaces.ignore import CREDENTIALS
 
 
 def shown(result):
@@ -59,7 +62,7 @@ def test_people_read_of_an_agent_what_is_its_own(run, tmp_path):
     """A line each, without what is as for the host."""
     file = tmp_path / "a.toml"
     file.write_text(
-        'max_parts = 7\n[[agents]]\nname = "writer"\nagent = "demo"\n'
+        'max_parts = 7\nmax_wait_seconds = 60\n[[agents]]\nname = "writer"\nagent = "demo"\n'
         '[[agents]]\nname = "critic"\nagent = "demo"\npath = "/c"\nmax_run_seconds = 600\n'
     )
     lines = [" ".join(line.split()) for line in run("config", "show", "--config", str(file)).stdout.splitlines()]
@@ -67,6 +70,34 @@ def test_people_read_of_an_agent_what_is_its_own(run, tmp_path):
         "agents.writer agent=demo file",
         "agents.critic agent=demo max_run_seconds=600.0 path=/c file",
     ]
+    value, _ = shown(run("config", "show", "--json", "--config", str(file)))["agents"]
+    assert [(one["max_wait_seconds"], one["max_run_seconds"]) for one in value] == [(60, None), (60, 600)]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_applies_is_shown_where_nothing_is_set(run, as_json):
+    """The patterns that keep credentials out of snapshots, and the directory that tasks work in."""
+    result = run("config", "show", *(["--json"] if as_json else []))
+    assert result.exit_code == 0
+    if as_json:
+        assert shown(result)["workspace_ignore"] == (list(CREDENTIALS), "default")
+        assert shown(result)["work_dir"] == (str(Path(tempfile.gettempdir()) / "a2a-gcs"), "default")
+    else:
+        said = "".join(result.stdout.split())  # a long cell has several lines
+        assert all(pattern in said for pattern in CREDENTIALS)
+        assert f"work_dir{Path(tempfile.gettempdir()) / 'a2a-gcs'}default" in said
+
+
+@pytest.mark.parametrize(("value", "told"), [('["*.o", "b/"]', '["*.o", "b/"]'), ("[]", "[]")])
+def test_patterns_are_shown_as_they_are_set(run, tmp_path, value, told):
+    """Also those of an agent of its own, and none at all is no dash: that keeps nothing out."""
+    lines = [
+        line.split(maxsplit=1) for line in run("config", "show", A2A_GCS_WORKSPACE_IGNORE=value).stdout.splitlines()
+    ]
+    assert ["workspace_ignore", f"{told}"] in [[name, rest.rpartition(" ")[0].strip()] for name, rest in lines]
+    file = tmp_path / "a.toml"
+    file.write_text(f'[[agents]]\nname = "writer"\nagent = "demo"\nworkspace_ignore = {value}\n')
+    assert f"agent=demo workspace_ignore={told} " in run("config", "show", "--config", str(file)).stdout
 
 
 def test_it_takes_every_option_of_serve(run):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
+
 HOST = """
 import os, sys, types
 from starlette.applications import Starlette
@@ -30,9 +32,8 @@ sys.modules["a2a_gcs.host.app"] = module
 
 @pytest.fixture
 def port():
-    """A port for the emulator that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
+    """A port for the emulator."""
+    return free_port()
 
 
 @pytest.fixture

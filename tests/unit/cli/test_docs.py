@@ -12,6 +12,7 @@ from a2a_gcs.records import TaskMeta
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "service" / "docs"
 PAGES = [ROOT / "README.md", ROOT / "infra" / "README.md", *sorted(DOCS.glob("*.md"))]
+LINKED = [*PAGES, ROOT / "tests" / "benchmark" / "RESULTS.md"]
 
 
 def rows(page, header):
@@ -20,7 +21,7 @@ def rows(page, header):
     return [row.strip("| ").split("|")[0].strip() for row in table]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     """To files of the repository, and to headings in them."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):

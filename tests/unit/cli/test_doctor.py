@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from a2a_gcs.layout import pointer_key, task_key
+from a2a_gcs.layout import context_key, pointer_key, task_key
 from a2a_gcs.objectstore import open_store
 from a2a_gcs.objectstore.port import OVERWRITE
 from tests.support.doctor import EVERY
@@ -101,6 +101,22 @@ def test_fix_repairs_what_it_can_and_the_status_tells_what_is_left(run, uri):
 
     within(where, unpoint)
     assert run("doctor", "--store", where, "--fix").exit_code == 0
+
+
+def test_what_is_left_alone_is_not_repaired(run, uri):
+    """A record that nobody can rebuild, as the task that it would be made of cannot be read: status 1, as JSON too."""
+    where, ref = uri
+    spoil(where, ref)
+    within(where, lambda store: store.delete(context_key(ref.context_id)))
+    result = run("doctor", "--store", where, "--fix")
+    left = f"not repaired: context {ref.context_id} was left alone, as {task_key(ref)} cannot be read"
+    assert left in " ".join(result.stdout.split())
+    assert f"done: context {ref.context_id}" not in result.stdout
+    assert result.stdout.splitlines()[-1].startswith(f"2 of {len(EVERY)} checks found something")
+    again = run("doctor", "--store", where, "--fix", "--json")
+    lines = {line["check"]: line for line in map(json.loads, again.stdout.splitlines())}
+    assert (again.exit_code, "repaired" in lines["context-without-record"]) == (1, False)
+    assert len(lines["context-without-record"]["notRepaired"]) == 1
 
 
 def test_json_is_a_line_for_each_check(run, uri):

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from a2a_gcs.claims import ClaimTable, End
 from a2a_gcs.errors import Conflict, CorruptRecord, InvalidId, Throttled, Unavailable
 from a2a_gcs.host.errors import to_a2a_error
-from a2a_gcs.layout import context_key, pointer_key
+from a2a_gcs.layout import context_key, pointer_key, task_key
 from a2a_gcs.ledger.errors import Contended, ContextBusy, Fenced, Repeated
 from a2a_gcs.objectstore import LocalStore
 from a2a_gcs.objectstore.port import OVERWRITE
@@ -26,6 +26,7 @@ from tests.support.hosts import (
     message,
     ref,
 )
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -203,6 +204,92 @@ async def test_only_the_last_32_messages_are_known(bucket):
     assert await a.claim(said=message("work", "m0"))
 
 
+# ---------------------------------------------------------------- contexts that go from host to host
+
+
+@pytest.fixture
+async def travelled():
+    """Host a, which has lost a claim on what it knew before, and b, which went on with the context `ctx` of a's."""
+    bucket = Bucket()
+    async with FaultyStore(bucket.store) as store:
+        a, b = await bucket.host("a", store), await bucket.host("b")
+        for host in (a, b, a):
+            await host.run("before")
+        await a.run(pin=Pin(generation=1, crc32c="x"))
+        store.calls.clear()
+        yield bucket, store, a, b
+
+
+async def test_what_another_host_made_of_a_context_is_read_while_the_claim_is_on_its_way(travelled):
+    """Record and active task are there when the claim turns out to be lost, and neither is read again."""
+    _, store, a, b = travelled
+    last = await b.run(pin=Pin(generation=2, crc32c="y"))
+    gate = store.hold("put", "*/context.json")
+    claiming = asyncio.create_task(a.claim())
+    await until(lambda: store.count("get", task_key(last.ref)))
+    gate.release()
+    claim = await claiming
+    assert (claim.base_ref, claim.base.generation) == (last.ref, 2)
+    assert [store.count("get", key) for key in (context_key("ctx"), task_key(last.ref))] == [1, 1]
+
+
+async def test_a_refusal_by_what_was_read_ahead_leaves_nothing(travelled):
+    """The task that another host runs in the context is named, and the pointer of the lost claim goes."""
+    bucket, _, a, b = travelled
+    running = await b.start()
+    before = await bucket.keys()
+    with pytest.raises(ContextBusy) as caught:
+        await a.claim()
+    assert caught.value.active == running.ref
+    assert await bucket.keys() == before
+
+
+async def test_a_repeat_of_what_another_host_has_started_is_told_that_task(travelled):
+    """A message that another host has taken is no new one here, though this host knows an older record."""
+    _, _, a, b = travelled
+    claim = await b.start(said=message("work", "m1"))
+    await b.end(claim)
+    with pytest.raises(Repeated) as caught:
+        await a.claim(said=message("work", "m1"))
+    assert caught.value.ref == claim.ref
+
+
+async def test_a_dead_hosts_task_that_was_read_ahead_is_ended(travelled):
+    """What was read ahead is judged as what is read later: the dead task fails, and the claim wins."""
+    bucket, _, a, b = travelled
+    dead = await b.start()
+    await b.die()
+    assert await a.claim()
+    assert (await a.record(dead.ref.task_id)).task.status.state == FAILED
+    assert (await bucket.context()).active.task_id != dead.ref.task_id
+
+
+async def test_reading_ahead_in_vain_costs_no_claim(travelled):
+    """Where nobody else has written, a read that fails or hangs changes nothing."""
+    _, store, a, _ = travelled
+    store.fail("get", "*/context.json")
+    await a.end(await a.start())
+    gate = store.hold("get", "*/context.json")
+    await a.end(await a.start())
+    gate.release()
+    assert (await a.claim()).held
+    assert not store.count("get", "*/task.json")
+
+
+async def test_a_host_that_is_alone_reads_nothing_ahead():
+    """A claim on what this process knows is one write, also after it has lost one to itself."""
+    bucket = Bucket()
+    store = FaultyStore(bucket.store)
+    a = await bucket.host("a", store)
+    await a.run()
+    claims = [claim for claim in await outcomes([a.claim(), a.claim()]) if not isinstance(claim, ContextBusy)]
+    await a.save(claims[0], WORKING)
+    await a.end(claims[0])
+    store.calls.clear()
+    await a.claim()
+    assert not store.count("get", "*/context.json")
+
+
 # ---------------------------------------------------------------- giving back
 
 
@@ -267,7 +354,7 @@ async def test_a_pointer_that_cannot_be_taken_back_does_no_harm():
         store.fail("delete", "tasks/*")
         with capture_logs() as logs:
             await a.ledger.release(claim)
-        assert [entry["event"] for entry in logs] == ["claim.pointer_left"]
+        assert [entry["event"] for entry in logs] == ["claim.pointer_left", "turn.ended"]
         assert await a.tasks.get(claim.ref.task_id, None) is None
         assert await a.claim()
 

@@ -79,7 +79,7 @@ async def test_a_start_that_fails_says_so(store, own_thread):
 
 async def test_it_lists_the_open_claims(host, store):
     """A renewal carries the next number and those that are open, of one instant."""
-    async with beating(host, store):
+    async with beating(host, store, Clock()):
         first, second = host.table.allot(ref("c", "one")), host.table.allot(ref("c", "two"))
         host.table.close(first)
         await renewed(store)
@@ -146,11 +146,11 @@ async def test_a_suspended_host_stops_its_claims_before_it_renews(host, store):
 async def test_a_host_that_renews_in_time_keeps_its_claims(host, store):
     """Renewals move the deadline on: claims outlive many leases."""
     clock = Clock()
-    async with beating(host, store, clock):
+    async with beating(host, store, clock) as heartbeat:
         claim = await host.start()
         for _ in range(4):
-            await renewed(store)
             clock.now += LEASE / 2
+            await until(lambda: heartbeat.age == 0, what="a renewal that is acknowledged")
         assert claim.held
 
 
@@ -229,7 +229,7 @@ async def test_a_suspended_host_disowns_its_claims_also_while_its_loop_is_blocke
 
     async def renewed_with(next_number):
         async with LocalStore(tmp_path) as store:
-            await until(lambda: is_renewed(store, next_number), seconds=10)
+            await until(lambda: is_renewed(store, next_number))
 
     async def is_renewed(store, next_number):
         found.append(await stored(store))

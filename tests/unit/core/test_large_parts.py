@@ -9,7 +9,6 @@ from a2a.types.a2a_pb2 import Artifact, GetTaskRequest, Part, TaskArtifactUpdate
 
 import a2a_gcs
 from a2a_gcs.errors import StoreError
-from a2a_gcs.executors import large_parts
 from a2a_gcs.executors.large_parts import LargeParts, Limits
 from a2a_gcs.executors.turn_queue import TaskTooLarge
 from a2a_gcs.layout import TaskRef, file_key, parse_file_reference, task_key
@@ -47,6 +46,17 @@ def artifact_of(task, name="a"):
 
 
 # ---------------------------------------------------------------------- what an agent sends
+
+
+@pytest.fixture(autouse=True)
+def gathering(monkeypatch):
+    """Chunks wait for the next ones, however busy the machine; returns what sets for how long."""
+
+    def seconds(value):
+        monkeypatch.setattr("a2a_gcs.executors.turn_queue.GATHER_SECONDS", value)
+
+    seconds(3600.0)
+    return seconds
 
 
 async def test_a_large_part_is_an_object_named_by_its_hash(start, bucket):
@@ -151,10 +161,9 @@ async def test_what_is_gathered_comes_before_what_follows_it(start):
     assert sizes == [[900], [500], "status", [500], [1], [500], [500], "status"]
 
 
-async def test_what_is_gathered_is_told_though_no_more_comes(start, monkeypatch):
+async def test_what_is_gathered_is_told_though_no_more_comes(start, gathering):
     """A slow stream lags by the gathering time, and not until the end."""
-    monkeypatch.setattr(large_parts, "GATHER_SECONDS", 0.01)
-    monkeypatch.setattr("a2a_gcs.executors.turn_queue.GATHER_SECONDS", 0.01)
+    gathering(0.01)
     seen = asyncio.Event()
 
     async def script(context, queue):

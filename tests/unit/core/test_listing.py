@@ -281,15 +281,17 @@ def test_a_selection_is_a_sorted_list(tasks, size, skipped):
     assert selection.total == len(ordered)
 
 
-@pytest.mark.parametrize("ids", ["hex", "words"])
+@pytest.mark.parametrize(("ids", "lists"), [("hex", (4, 15)), ("words", (4, 4)), ("both", (8, 20))])
 @pytest.mark.parametrize("large", [False, True])
-async def test_every_pointer_once(monkeypatch, ids, large):
-    """Page after page or in ranges side by side, each key comes once, also those beyond hexadecimal digits."""
+async def test_every_pointer_once(monkeypatch, ids, large, lists):
+    """Page after page or by digits side by side, each key comes once, also those between and beyond the digits."""
     monkeypatch.setattr(index, "_LARGE_PAGES", 2 if large else 1000)
     store = FaultyStore(MemoryStore())
     wanted = [hashlib.sha256(b"%d" % i).hexdigest() for i in range(3500)]
     if ids == "words":
         wanted = [f"task-{name}" for name in wanted] + ["0", "9Z", "~"]
+    elif ids == "both":
+        wanted += ["0", "0-", "9Z", "A", "Z", "f", "fz", *"xy", *(f"{c}-{n}" for c in "Bgt" for n in range(1200))]
     keys = {pointer_key(task_id) for task_id in wanted}
     for key in keys:
         await store.put(key, b"ctx", OVERWRITE)
@@ -301,7 +303,7 @@ async def test_every_pointer_once(monkeypatch, ids, large):
 
     await index.each_page(store, take)
     assert sorted(found) == sorted(keys)
-    assert store.count("list") == (13 if large and ids == "hex" else 4)  # the first page reaches into the range of 4
+    assert store.count("list") == lists[large]  # by digits: the first page reaches into those of 4; and two gaps
 
 
 async def test_ranges_do_not_hide_an_outage(monkeypatch):

@@ -92,12 +92,11 @@ def test_the_traces_are_those_of_the_model():
 def _without_tombstone(patch):
     free = Ledger._free
 
-    async def goes_on(self, record):
-        meta = await self._active_meta(record)
-        now = standing(record, meta.meta if meta else None, self._resume_from)
-        if meta is None and isinstance(now, Runs) and await self._settler.is_dead(now.owner):
+    async def goes_on(self, record, active):
+        now = standing(record, active.meta if active else None, self._resume_from)
+        if active is None and isinstance(now, Runs) and await self._settler.is_dead(now.owner):
             return Free(record.last_completed)
-        return await free(self, record)
+        return await free(self, record, active)
 
     patch.setattr(Ledger, "_free", goes_on)
 
@@ -105,13 +104,12 @@ def _without_tombstone(patch):
 def _without_recheck(patch):
     free = Ledger._free
 
-    async def trusts(self, record):
-        meta = await self._active_meta(record)
-        now = standing(record, meta.meta if meta else None, self._resume_from)
-        if meta is None and isinstance(now, Runs) and await self._settler.is_dead(now.owner):
+    async def trusts(self, record, active):
+        now = standing(record, active.meta if active else None, self._resume_from)
+        if active is None and isinstance(now, Runs) and await self._settler.is_dead(now.owner):
             await self._settler.tombstone(TaskRef(record.context_id, record.active.task_id), now.owner)
             return None
-        return await free(self, record)
+        return await free(self, record, active)
 
     patch.setattr(Ledger, "_free", trusts)
 

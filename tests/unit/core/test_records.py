@@ -75,7 +75,7 @@ def test_a_new_record_says_its_schema(record):
 
 
 def test_names_on_disk():
-    """Records are camelCase on disk, as DESIGN 4 has them."""
+    """Records are camelCase on disk, as service/docs/bucket.md has them."""
     record = ContextRecord(
         context_id="c",
         active=Active(task_id="t", owner="h/1"),
@@ -180,7 +180,7 @@ def test_no_metadata():
     "raw",
     [
         *({"turn": "x"}, {"turn": "-1"}, {"seq": ""}, {"seq": "-5"}, {"status-time": "now"}, {"pin-generation": "-3"}),
-        *({"base": "task"}, {"base": "a b c"}, {"base": "%ff c"}, {"turns": "1+"}),
+        *({"base": "task"}, {"base": "a b c"}, {"base": "%ff c"}),
     ],
     ids=str,
 )
@@ -218,6 +218,17 @@ def test_when_turns_ran():
     assert meta.to_metadata()["turns"] == "10+20,50"
     assert TaskMeta.from_metadata("k", meta.to_metadata()).turns == meta.turns
     assert meta.with_(open=False).timed(1).turns[-1] == Ran(50, 50)  # a clock that went back
+
+
+@pytest.mark.parametrize(
+    "text", ["1+", "x", "+", "1+2+3", "10+-5", "0", "-1+5", "10+5,now", f"{10**15}", f"1+{10**15}", "9" * 5000]
+)
+def test_damage_in_what_nothing_is_decided_by_hides_no_task(text):
+    """When turns ran is told to people alone: unreadable, it counts as not said, and all else is as it was."""
+    meta = TaskMeta(owner="a/1", turn=3, open=True, seq=3 * TURN_STRIDE, state="TASK_STATE_WORKING", turns=(Ran(5),))
+    raw = meta.to_metadata() | {"turns": text}
+    assert TaskMeta.from_metadata("k", raw) == meta.with_(turns=())
+    assert TaskMeta.from_metadata("k", raw).timed(7).turns == (Ran(7),)
 
 
 def test_the_first_and_the_latest_turns_are_remembered():

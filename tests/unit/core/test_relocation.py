@@ -13,7 +13,13 @@ from a2a_gcs.objectstore.port import IF_ABSENT, OVERWRITE, Source
 from a2a_gcs.relocation import RelocationRefused, live_hosts
 from tests.support.faulty_store import FaultyStore
 from tests.support.hosts import Bucket
-from tests.support.moving import KEPT, NEW, below, everything, fill, move, picture
+from tests.support.moving import KEPT, MARKS, NEW, below, everything, fill, move, picture
+
+MOVED_MARKS = {f"push/{NEW}/t.json", *MARKS[1:]}
+
+
+async def marks(store):
+    return {info.key async for info in everything(store) if info.key.startswith("push/")}
 
 
 async def test_everything_of_a_root_is_moved_and_means_the_same(tmp_path):
@@ -30,6 +36,8 @@ async def test_everything_of_a_root_is_moved_and_means_the_same(tmp_path):
     assert after == before
     assert await picture(bucket.store, "") == {}
     assert await picture(bucket.store, "users/bob") == kept
+    assert await marks(bucket.store) == MOVED_MARKS
+    assert (await bucket.store.head(f"push/{NEW}/t.json")).metadata == {"context": "ctx"}
 
 
 async def test_what_is_known_of_a_context_is_byte_for_byte_the_same_but_for_its_pin(tmp_path):
@@ -57,6 +65,7 @@ async def test_there_and_back_again(tmp_path):
     await move(bucket.store, NEW, "")
     assert await picture(bucket.store, "") == before
     assert await below(bucket.store, NEW) == []
+    assert await marks(bucket.store) == set(MARKS)
 
 
 async def test_a_move_that_broke_off_anywhere_is_completed_by_the_next(tmp_path):
@@ -75,17 +84,30 @@ async def test_a_move_that_broke_off_anywhere_is_completed_by_the_next(tmp_path)
             del after[KEPT]
             assert after == before
             assert await picture(bucket.store, "") == {}
+            assert await marks(bucket.store) == MOVED_MARKS
             if not fault.served:
                 break
             broken += 1
     assert broken > 4 * len(before) - 8
 
 
+LAST = {"put": {"put", "compose"}, "delete": {"delete"}}
+
+
 async def test_copies_and_deletions_go_in_the_order_of_a_host_and_in_reverse(tmp_path):
-    """No pointer before the archives, no task.json before its pointer, no context.json before its tasks."""
+    """No pointer before the archives, no task.json before its pointer, no context.json before its tasks.
+
+    A mark, by which a host finds a task whose notifications are owed, is made and removed after all.
+    """
     bucket = await fill(tmp_path)
     store = FaultyStore(bucket.store)
     await move(store)
+
+    marked = [(op, key) for op, key in store.calls if key.startswith("push/") and op != "list"]
+    assert marked == [("put", f"push/{NEW}/t.json"), ("delete", "push/t.json")]
+    last = {op: max(n for n, (of, _) in enumerate(store.calls) if of in ops) for op, ops in LAST.items()}
+    assert [store.calls[n] for n in last.values()] == marked
+    store.calls = [call for call in store.calls if call not in marked]
 
     def rank(key):
         key = key.removeprefix(f"{NEW}/")

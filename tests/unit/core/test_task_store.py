@@ -1,12 +1,14 @@
 """The SDK's task store over task.json: whose saves are taken, what they leave, and what the SDK may do meanwhile."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from a2a.server.cluster import ConcurrentTaskModificationError, TaskVersion
 from a2a.types.a2a_pb2 import Task
 
 from a2a_gcs.claims import End
+from a2a_gcs.clock import boottime
 from a2a_gcs.layout import pointer_key, task_key
 from a2a_gcs.objectstore import LocalStore
 from a2a_gcs.records import TURN_STRIDE, Pin
@@ -17,6 +19,7 @@ from tests.support.hosts import (
     COMPLETED,
     FAILED,
     INPUT_REQUIRED,
+    PACE,
     REJECTED,
     WORKING,
     Bucket,
@@ -25,6 +28,7 @@ from tests.support.hosts import (
     ref,
     says,
 )
+from tests.support.waiting import until
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -255,6 +259,50 @@ async def test_updates_are_coalesced_and_nothing_is_lost(bucket):
     stored = await a.record(claim.ref.task_id)
     assert [part.text for part in stored.task.artifacts[0].parts] == [f"{i} " for i in range(100)]
     assert store.count("put") < 20
+
+
+async def test_a_store_that_takes_its_time_gets_no_more_batches(bucket):
+    """What comes while a batch is written waits for its own quarter of a second, however long the writes take."""
+    async with FaultyStore(bucket.store) as store:
+        a = await bucket.host("a", store)
+        claim = await a.start()
+        sdk, batches, began = a.sdk(claim), 12, boottime()
+
+        async def meanwhile(key):
+            await sdk.process(makes(claim, "x", f"{key[-14:]} ", append=True))
+
+        for nth in range(1, batches):
+            store.act("put", "*.events.json", meanwhile, nth=nth)
+        await sdk.process(makes(claim, "x", "first "))
+        await until(lambda: store.count("put", "*.events.json") == batches)
+        assert boottime() - began >= batches * PACE.journal_after
+        await sdk.process(says(claim, COMPLETED))
+        assert len((await a.record(claim.ref.task_id)).task.artifacts[0].parts) == batches
+
+
+async def test_a_task_is_written_again_while_updates_come(bucket):
+    """Also where each batch takes so long that there is always something pending; it holds what its batches hold."""
+    async with FaultyStore(bucket.store) as store:
+        a = await bucket.host("a", store, pace=replace(PACE, rewrite_apart=0.0, rewrite_growth=1.0), keep_batches=60.0)
+        claim = await a.start()
+        sdk, batches, rewritten = a.sdk(claim), 8, []
+
+        async def meanwhile(_key):
+            await sdk.process(makes(claim, "x", "more", append=True))
+
+        async def written(_key):
+            meta = (await a.record(claim.ref.task_id)).meta
+            batch = await a.journal.read(claim.ref, claim.turn, meta.journal)
+            rewritten.append(meta.seq == batch[-1].seq)
+
+        for nth in range(1, batches):
+            store.act("put", "*.events.json", meanwhile, nth=nth)
+            store.act("put", "*/task.json", written, nth=nth, when="after")
+        await sdk.process(makes(claim, "x", "first"))
+        await until(lambda: store.count("put", "*.events.json") == batches)
+        await sdk.process(says(claim, COMPLETED))
+        assert rewritten == [True] * (batches - 1)
+        assert len((await a.record(claim.ref.task_id)).task.artifacts[0].parts) == batches
 
 
 async def test_an_update_can_be_read_elsewhere(bucket):

@@ -238,9 +238,10 @@ async def test_the_end_is_announced_before_it_is_heard(queue, out):
     """The store has to know the very event that parks, before the SDK saves it."""
     announced = []
 
-    def announce(event):
+    def announce(event, reason):
         announced.append(event)
         assert event not in out.events
+        assert reason is None
 
     await queue.finish(status(INPUT_REQUIRED), announce)
     assert out.events[-1] is announced[0]

@@ -150,7 +150,7 @@ async def test_a_message_is_the_whole_answer(start, bucket):
 
 
 async def test_an_agent_that_raises_after_its_message(start, bucket):
-    """The client has its answer; nothing is saved for a claim that is over (FACTS 6)."""
+    """The client has its answer; nothing is saved for a claim that is over."""
 
     async def script(context, queue):
         await queue.enqueue_event(new_text_message("hi", role=Role.ROLE_AGENT))

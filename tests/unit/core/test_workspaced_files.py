@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 
 import pytest
 from a2a.server.agent_execution import RequestContext
@@ -45,6 +46,26 @@ async def test_an_answered_task_resumes_its_own_files(start):
     done = await a.send("4", task_id=asked.id)
     assert [said(task) for task in (asked, again, done)] == ["1;ask 2;", "1;ask 2;ask 3;", "1;ask 2;ask 3;4;"]
     assert (done.id, done.context_id, done.status.state) == (asked.id, "ctx", COMPLETED)
+
+
+@pytest.mark.parametrize("warm_bytes", [0, 1 << 20])
+async def test_a_cleaner_takes_the_work_directory_away(start, tmp_path, warm_bytes):
+    """The turn that works in it fails and says so; those before are in the bucket, and those after are as ever."""
+    host = await start(journals(), warm_bytes=warm_bytes)
+    await host.send("1")
+    shutil.rmtree(tmp_path / "a")
+    assert said(await host.send("2")) == "1;2;"
+
+    async def loses(context, queue):
+        shutil.rmtree(tmp_path / "a")
+        await queue.enqueue_event(says(COMPLETED))
+
+    host.agent.script = loses
+    lost = await host.send("3")
+    assert lost.status.state == FAILED
+    assert "is gone: removed or renamed" in said(lost)
+    host.agent.script = journals()
+    assert said(await host.send("4")) == "1;2;4;"
 
 
 @pytest.mark.parametrize("text", ["1", "ask 1", "fail 1"])

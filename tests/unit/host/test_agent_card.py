@@ -10,10 +10,12 @@ from a2a.types.a2a_pb2 import AgentCard
 from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from structlog.testing import capture_logs
 
 from a2a_gcs.errors import ConfigError
-from a2a_gcs.host.agent_card import LINEAR_EXECUTION, card_signer, interfaces, list_grpc
+from a2a_gcs.host.agent_card import LINEAR_EXECUTION, interfaces, list_grpc
 from a2a_gcs.host.app import create_app
+from a2a_gcs.host.card_signing import card_signer
 from a2a_gcs.host.settings import Settings
 
 PATH = "/.well-known/agent-card.json"
@@ -61,6 +63,35 @@ async def test_a_card_that_has_not_changed_is_not_sent_again(http_of):
     assert first.headers["last-modified"] == again.headers["last-modified"]
     assert parsedate_to_datetime(first.headers["last-modified"]) <= datetime.now(UTC)
     assert first.headers["cache-control"] == again.headers["cache-control"] == "public, max-age=7"
+
+
+@pytest.mark.parametrize(("host", "named"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("0:0:0:0:0:0:0:0", "[::1]")])
+async def test_a_host_on_every_address_names_one_that_can_be_dialled(http_of, host, named):
+    """Loopback, for every binding, and a warning; not the name it was asked for by: the card is signed, and cached."""
+    with capture_logs() as logs:
+        http = await http_of(host=host, allow_unauthenticated=True, advertise_grpc=True, grpc_port=0)
+    card = (await http.get(PATH, headers={"Host": "evil.example"})).json()
+    urls = {one["protocolBinding"]: one["url"] for one in card["supportedInterfaces"]}
+    grpc = urls.pop("GRPC").rpartition(":")[0]
+    assert (set(urls.values()), grpc) == ({f"http://{named}:8080/", f"http://{named}:8080"}, named)
+    assert [line["url"] for line in logs if line["event"] == "card.names_this_machine"] == [f"http://{named}:8080"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"host": "192.0.2.7"}, "http://192.0.2.7:8080"),
+        ({"host": "agents.example.org"}, "http://agents.example.org:8080"),
+        ({"host": "0.0.0.0", "public_url": "https://agents.example.org/"}, "https://agents.example.org"),
+    ],
+)
+async def test_an_address_that_was_given_is_named(http_of, settings, named):
+    """As it is, and then there is nothing to warn of."""
+    with capture_logs() as logs:
+        http = await http_of(allow_unauthenticated=True, **settings)
+    card = (await http.get(PATH)).json()
+    assert {one["url"].rstrip("/") for one in card["supportedInterfaces"]} == {named}
+    assert [line for line in logs if line["event"].startswith("card.")] == []
 
 
 async def test_the_card_declares_linear_execution(http_of):

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from a2a_gcs.host.agent_card import LINEAR_EXECUTION
 from a2a_gcs.objectstore import MemoryStore
 from tests.support.a2a_http import A2AClient, Refused
 from tests.support.host_process import environment
+from tests.support.ports import free_port
 
 README = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
 ASKING = """
@@ -52,8 +52,7 @@ def serve(tmp_path):
 
     @contextlib.contextmanager
     def serving(number):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         with (tmp_path / "log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "uvicorn", "server:app", "--port", str(port)],
@@ -79,7 +78,7 @@ def _wait_for(url, process):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/.well-known/agent-card.json", trust_env=False).status_code == 200:
+            if httpx.get(f"{url}/.well-known/agent-card.json", trust_env=False, timeout=60).status_code == 200:
                 return
         time.sleep(0.05)
     raise AssertionError("the server did not start")

@@ -65,6 +65,16 @@ def test_urls_that_are_refused_unresolved(url, why):
         parse_target(url, ())
 
 
+@pytest.mark.parametrize("url", ["http://hooks.example/", "https://localhost/", "https://10.0.0.1/"])
+def test_a_refusal_names_the_setting_that_would_let_it_through(url):
+    """Whoever reads it on their own machine knows what to do; for what no setting lets through it is not named."""
+    with pytest.raises(PushUrlRefused, match="A2A_GCS_PUSH_ALLOWED_HOSTS"):
+        permitted(parse_target(url, ()), ["10.0.0.1"])
+    with pytest.raises(PushUrlRefused) as refused:
+        parse_target("https://alice:secret@hooks.example/", ())
+    assert "A2A_GCS" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("pattern", "url", "allowed"),
     [

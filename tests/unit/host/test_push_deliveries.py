@@ -13,6 +13,7 @@ from a2a_gcs.host.push.sender import DeliveryFailed
 from a2a_gcs.layout import owed_key, push_config_key
 from a2a_gcs.ledger.heartbeat import Liveness
 from a2a_gcs.objectstore.port import OVERWRITE
+from a2a_gcs.objectstore.prefix import PrefixStore
 from a2a_gcs.records import PushConfigRecord
 from a2a_gcs.tasks.notices import next_owed
 from a2a_gcs.tasks.push_configs import PushConfigs
@@ -27,6 +28,7 @@ from tests.support.hosts import (
     Bucket,
     says,
 )
+from tests.support.moving import move
 from tests.support.series import growth
 from tests.support.waiting import until
 
@@ -105,7 +107,7 @@ async def host_of(bucket, receiver):
         host.liveness = CountedLiveness(host.bucket, host.table)
         host.deliveries = Deliveries(
             host.bucket,
-            lambda root: Pushing(host.bucket, host.bucket, root),
+            lambda root: Pushing(host.bucket, PrefixStore(host.bucket, root) if root else host.bucket, root),
             lambda root: host.settler,
             host.liveness,
             receiver,
@@ -135,7 +137,7 @@ async def finished(bucket, ref):
     async def tidy():
         return not any(key.startswith("push/") or "/owed/" in key for key in await bucket.keys())
 
-    await until(tidy, what=f"what was kept for {ref} to be gone", seconds=10)
+    await until(tidy, what=f"what was kept for {ref} to be gone")
 
 
 def test_what_is_owed_next():
@@ -170,6 +172,21 @@ def _with(claim, state):
     task = claim.record.copy_task()
     task.status.CopyFrom(says(claim, state).status)
     return task
+
+
+async def test_states_that_were_owed_below_another_root_are_told_after_the_move(host_of, receiver, bucket):
+    """`migrate --to-root` takes along what leads a host to them: nobody has to touch the task."""
+    mute = await host_of("mute", delivers=False)
+    claim = await mute.start()
+    await register(mute, claim.ref)
+    await mute.park(claim)
+    await mute.end(await mute.answer(claim.ref.task_id))
+    await mute.index.drained()
+    await mute.die()
+    await move(bucket.store, "", "users/alice")
+    await (await host_of("found")).deliveries.look_for_marks()
+    await finished(bucket, claim.ref)
+    assert receiver.states == ["INPUT_REQUIRED", "COMPLETED"]
 
 
 @pytest.mark.parametrize("dies_after", range(4))
@@ -445,7 +462,7 @@ async def test_no_more_than_so_many_are_served_at_a_time(host_of, receiver, buck
         await host.deliveries.look_for_marks()
         return len(receiver.told) >= 6
 
-    await until(all_told, seconds=10)
+    await until(all_told)
     assert len({one for _, _, one in receiver.told}) == 6
     assert receiver.most_at_once <= 3
 

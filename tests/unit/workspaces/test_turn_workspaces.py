@@ -18,6 +18,7 @@ from tests.support.faulty_store import FaultyStore
 from tests.support.hosts import COMPLETED, FAILED, INPUT_REQUIRED, Bucket
 from tests.support.places import Place
 from tests.support.turn_host import TurnHost, journals, said
+from tests.support.untouched import untouched
 from tests.support.waiting import until
 
 KEPT = 1 << 20
@@ -254,10 +255,9 @@ async def test_what_cannot_be_started_from_is_refused(start, bucket, named):
         unsaved = await host.send("fail 2")
         task_id = {"another context's": other.id, "never saved": unsaved.id}.get(named, named)
         place = Place("memory", opened=bucket.store)
-        before = await place.versions()
-        with pytest.raises(InvalidParamsError):
-            await starting_from(host, task_id)
-        assert await place.versions() == before
+        async with untouched(place):
+            with pytest.raises(InvalidParamsError):
+                await starting_from(host, task_id)
         assert said(await host.send("3")) == "1;3;"
 
 
@@ -408,10 +408,10 @@ async def test_a_store_that_fails_is_no_lost_archive(start, bucket):
 async def test_a_snapshot_that_takes_too_long_fails_the_task(start, bucket):
     """It says so, and by which setting; the context is free, and goes on from the last completed task."""
     async with FaultyStore(bucket.store) as store:
-        host = await start(journals(), store=store, longest_snapshot=0.2)
+        host = await start(journals(), store=store, longest_snapshot=1.5)
         await host.send("1")
         store.hold("put_stream", "*/workspace.tar.gz")
         task = await host.send("2")
         assert task.status.state == FAILED
-        assert said(task) == "The workspace could not be saved within 0.2 s (max_snapshot_seconds)."
+        assert said(task) == "The workspace could not be saved within 1.5 s (max_snapshot_seconds)."
         assert said(await host.send("3")) == "1;3;"

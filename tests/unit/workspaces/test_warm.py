@@ -222,6 +222,13 @@ async def test_the_least_recently_used_go_first(store, workdirs):
     assert made[2][1].exists()
 
 
+async def test_directories_that_hold_nothing_are_not_kept_without_end(store, workdirs):
+    """They take nothing of the budget, so their number is bounded too: the oldest go."""
+    workspaces = Workspaces(Snapshots(store, pause=0.0), workdirs, WarmDirs(BUDGET, most=2))
+    made = [await turn(workspaces, TaskRef("ctx", f"t{n}"), {}) for n in range(4)]
+    assert [path.exists() for _, path in made] == [False, False, True, True]
+
+
 async def test_the_next_turn_may_follow_before_this_one_has_tidied_up(workspaces, store):
     """The directory is there from the moment that anybody can be told of the pin, and is not removed afterwards."""
     work = workspaces.create(A)

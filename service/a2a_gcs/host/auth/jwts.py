@@ -13,7 +13,7 @@ from a2a_gcs.host.auth.jwks import Key, KeySet
 from a2a_gcs.host.auth.principal import Principal, principal_of
 
 STRIPPED = "SIGNATURE_REMOVED_BY_GOOGLE"
-"""What Cloud Run puts in place of a signature that it has checked (FACTS 4)."""
+"""What Cloud Run puts in place of a signature that it has checked (README, *Authentication*)."""
 
 _SEGMENTS = 3
 

@@ -16,7 +16,7 @@ class Principal(User):
     """An authenticated caller: what the SDK calls a user, and Starlette too.
 
     Attributes:
-        owner: Names the caller for ever; its tasks are kept under it (DESIGN 6). It is the token's name with
+        owner: Names the caller for ever; its tasks are kept under it (`layout.root_of`). It is the token's name with
             `auth` tokens, and the claim that `auth_owner_claim` names with every other mode. It can always
             become one segment of a key.
     """

@@ -19,7 +19,7 @@ from a2a_gcs.host.grpc.servicers import CallContexts, Context, Service03, Servic
 log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 0.5
-"""How long RPCs may go on after the drain, which has ended their work; SIGKILL comes after 10 s (FACTS 2)."""
+"""How long RPCs may go on after the drain, which has ended their work; on Cloud Run SIGKILL comes after 10 s."""
 
 V10, V03 = (d.services_by_name["A2AService"] for d in (a2a_pb2.DESCRIPTOR, a2a_v0_3_pb2.DESCRIPTOR))
 SERVICES = (V10.full_name, V03.full_name)

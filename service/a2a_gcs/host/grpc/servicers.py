@@ -2,7 +2,7 @@
 
 What a2a-sdk 1.3.0 leaves out: the check of `a2a-version`, the data of an error in
 ErrorInfo.metadata, any ErrorInfo at all for 0.3, the public card for 0.3, and an
-answer of ours to what nobody foresaw (FACTS 4). To be tried again with the
+answer of ours to what nobody foresaw. To be tried again with the
 versions after 1.3.0.
 """
 

@@ -26,6 +26,7 @@ _PLATFORM_V4 = ipaddress.IPv4Address("168.63.129.16")
 _INSIDE = frozenset({"localhost", "metadata", "metadata.google.internal"})
 _INSIDE_SUFFIXES = (".localhost", ".internal", ".local")
 _PORTS = {"https": 443, "http": 80}
+_LET_THROUGH = "; who runs this host can let named hosts through (A2A_GCS_PUSH_ALLOWED_HOSTS)"
 
 
 class PushUrlRefused(A2AGcsError):
@@ -75,9 +76,9 @@ def parse_target(url: str, allowed_hosts: Sequence[str]) -> Target:
         raise PushUrlRefused("the push URL holds credentials; give them as authentication instead")
     allowed = _is_allowed(host, port, allowed_hosts)
     if parts.scheme != "https" and not allowed:
-        raise PushUrlRefused("the push URL has to begin with https://")
+        raise PushUrlRefused(f"the push URL has to begin with https://{_LET_THROUGH}")
     if not allowed and (host in _INSIDE or host.endswith(_INSIDE_SUFFIXES)):
-        raise PushUrlRefused(f"the push URL points to {host}, which is inside of the host's own network")
+        raise PushUrlRefused(f"the push URL points to {host}, inside of the host's own network{_LET_THROUGH}")
     return Target(url, parts.scheme, host, port, allowed)
 
 
@@ -95,7 +96,7 @@ def permitted(target: Target, addresses: Sequence[str]) -> list[str]:
         if not target.allowed and not is_public(ipaddress.ip_address(text.partition("%")[0])):
             raise PushUrlRefused(
                 f"the push URL's host {target.host} is not on the public internet: its address is private, "
-                "loopback, link-local or reserved"
+                f"loopback, link-local or reserved{_LET_THROUGH}"
             )
     return list(addresses)
 

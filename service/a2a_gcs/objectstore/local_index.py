@@ -75,7 +75,7 @@ class Index:
             columns = self._reader.execute(_READ, (key.encode(),)).fetchone()
         return (_row(columns[:-1]), columns[-1]) if columns else None
 
-    def page(  # noqa: PLR0917 - as the port has it
+    def page(
         self, prefix: str, start: str, after: str | None, limit: int, as_of: float
     ) -> list[ObjectInfo]:
         """Up to `limit` objects in key order, as of a moment; memcmp order of blobs is UTF-8 byte order."""

@@ -180,8 +180,8 @@ def _tell(bench):
         at_least=0.7,
     )
     bench.note(
-        "A directory of ours survives the end of every process, and not a loss of power. PostgreSQL and SQLite wait for "
-        "the disk with each commit, as they come; what PostgreSQL does without is a row of its own."
+        "A directory of ours survives the end of every process, and not a loss of power. PostgreSQL and SQLite wait "
+        "for the disk with each commit, as they come; what PostgreSQL does without that is a row of its own."
     )
     bench.note(
         "A task that lasts longer than a quarter of a second is kept in between, so with 16 under way on one emulator "

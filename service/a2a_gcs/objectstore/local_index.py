@@ -75,9 +75,7 @@ class Index:
             columns = self._reader.execute(_READ, (key.encode(),)).fetchone()
         return (_row(columns[:-1]), columns[-1]) if columns else None
 
-    def page(
-        self, prefix: str, start: str, after: str | None, limit: int, as_of: float
-    ) -> list[ObjectInfo]:
+    def page(self, prefix: str, start: str, after: str | None, limit: int, as_of: float) -> list[ObjectInfo]:
         """Up to `limit` objects in key order, as of a moment; memcmp order of blobs is UTF-8 byte order."""
         following = after.encode() + b"\0" if after is not None else b""  # one bound: of two, SQLite seeks but one
         lower = max(prefix.encode(), start.encode(), following)

@@ -145,15 +145,11 @@ class LocalTree:
         touched: dict[str, _Touched] = {}
         with self._locked():
             self._settle_leftover()
-            try:
-                with self._index.transaction():
-                    outcomes = [self._outcome(change, touched) for change in changes]
-                    if touched:
-                        self._note(touched)
-                        self._move_in(_files(changes, outcomes))
-            except BaseException:
-                self._settle_leftover()
-                raise
+            with self._index.transaction():  # where this fails, the next writer tidies up by the note
+                outcomes = [self._outcome(change, touched) for change in changes]
+                if touched:
+                    self._note(touched)
+                    self._move_in(_files(changes, outcomes))
             for key, after in touched.items():
                 self._settle(key, after.blobs, after.row, after.body)
             if touched:

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 from a2a_gcs.errors import Conflict, NotFound, Unavailable
 from a2a_gcs.objectstore import IF_ABSENT, LocalStore
 from a2a_gcs.objectstore.local_draft import Draft
@@ -112,6 +114,24 @@ async def test_a_disk_that_refuses_makes_every_write_ambiguous(tmp_path):
         store._opened._index._writer.close()
         told = await asyncio.gather(*(store.put(key, b"", OVERWRITE) for key in "ab"), return_exceptions=True)
     assert [(type(one), one.key, one.ambiguous) for one in told] == [(Unavailable, key, True) for key in "ab"]
+
+
+async def test_a_large_body_that_has_no_place_changes_nothing(tmp_path):
+    """The place of large bodies has gone for a while: the old object stays, and nothing of the new one does."""
+    blobs = tmp_path / ".objectstore" / "blobs"
+    async with LocalStore(tmp_path) as store:
+        await store.put("k", b"1", OVERWRITE)
+        blobs.rename(tmp_path / "away")
+        with pytest.raises(Unavailable):
+            await store.put("k", b"2" * 70_000, OVERWRITE)
+        (tmp_path / "away").rename(blobs)
+        assert (await store.get("k")).body == b"1"
+        await store.put("n", b"3", OVERWRITE)
+        assert (tmp_path / "k").read_bytes() == b"1"
+    assert (tmp_path / ".objectstore" / "lock").read_bytes() == b""
+    assert [
+        path for path in (tmp_path / ".objectstore").rglob("*") if path.is_file() and path.stat().st_size == 70_000
+    ] == []
 
 
 def put(root, key, body, mode):

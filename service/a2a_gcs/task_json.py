@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from a2a.compat.v0_3 import types as v03
 from a2a.compat.v0_3.conversions import to_core_task
 from a2a.types.a2a_pb2 import Task, TaskState
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.message import Message
 
 from a2a_gcs.errors import CorruptRecord
 
@@ -37,6 +39,7 @@ _NO_STATE = {None, 0, "unknown", "TASK_STATE_UNSPECIFIED"}
 _LONG_TEXT = 1024
 
 Unknown = Mapping[str, Any]
+M = TypeVar("M", bound=Message)
 
 
 def parse_task_json(key: str, body: bytes) -> tuple[Task, Unknown]:
@@ -117,6 +120,18 @@ def status_millis(task: Task) -> int:
 def stamp(task: Task, now: datetime) -> None:
     """Sets the status timestamp to `now`, in whole milliseconds (A2A's resolution)."""
     task.status.timestamp.FromDatetime(now.astimezone(UTC).replace(microsecond=now.microsecond // 1000 * 1000))
+
+
+def without(message: M, name: str) -> M:
+    """A copy of all but one field.
+
+    Clearing a field, or putting something small in its place, gives no memory back: whatever a message has ever held
+    lives as long as it.
+    """
+    others = FieldMask(paths=[field.name for field, _ in message.ListFields() if field.name != name])
+    copy = type(message)()
+    others.MergeMessage(message, copy)
+    return copy
 
 
 def _check_state(key: str, raw: Mapping[str, Any], task: Task) -> None:

@@ -141,13 +141,21 @@ def sdk_on_postgresql(directory):
 
 
 @contextlib.contextmanager
-def sdk_servers(directory, count):
+def sdk_on_postgresql_without_fsync(directory):
+    """What was acknowledged survives the end of the server, not a loss of power: as in our directories."""
+    with sdk_servers(directory, 1, durable=False) as servers:
+        yield servers[0]
+
+
+@contextlib.contextmanager
+def sdk_servers(directory, count, *, durable=True):
     """So many servers on one database of PostgreSQL."""
     with contextlib.ExitStack() as stack:
-        url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=True))('tasks')}"
+        url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=durable))('tasks')}"
         logs = [directory / f"sdk-postgresql-{next(_numbers)}.log" for _ in range(count)]
         peers = [running(Peer("a2a-sdk", "sdk_server.py", url, log=log)) for log in logs]
-        yield stack.enter_context(together(peers))
+        first = stack.enter_context(peers[0])  # makes the table, which two of them at once would both try
+        yield [first, *(stack.enter_context(peer) for peer in peers[1:])]
 
 
 def a2akit_in_memory(directory):
@@ -224,4 +232,5 @@ PEERS = {
     "fasta2a, in memory": fasta2a_in_memory,
     "two puts, emulator": two_puts_on_the_emulator,
 }
-ANOTHER_DATABASE = {"a2a-sdk, SQLite", "a2akit, PostgreSQL"}
+WITHOUT_FSYNC = {"a2a-sdk, PostgreSQL without fsync": sdk_on_postgresql_without_fsync}
+ANOTHER_DATABASE = {"a2a-sdk, SQLite", "a2akit, PostgreSQL", *WITHOUT_FSYNC}

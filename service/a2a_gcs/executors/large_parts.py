@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from a2a.types.a2a_pb2 import Artifact, Message, Part, TaskArtifactUpdateEvent
 
 from a2a_gcs.layout import TaskRef
+from a2a_gcs.task_json import without
 from a2a_gcs.tasks.files import TaskFiles, part_bytes
 
 GATHER_SECONDS = 1.0
@@ -119,9 +120,8 @@ class LargeParts:
         leaving = [held.leaves(part, self._limits, texts=False) for part in message.parts]
         if not any(leaving):
             return message
-        kept = Message()
-        kept.CopyFrom(message)
-        await self._move(kept.parts, leaving)
+        kept = without(message, "parts")
+        kept.parts.extend(await self._kept(message.parts, leaving))
         return kept
 
     async def artifact(self, event: TaskArtifactUpdateEvent) -> None:
@@ -140,7 +140,9 @@ class LargeParts:
             return
         await self.flush()
         if any(leaving):
-            await self._move(artifact.parts, leaving)
+            event = without(event, "artifact")
+            event.artifact.CopyFrom(without(artifact, "parts"))
+            event.artifact.parts.extend(await self._kept(artifact.parts, leaving))
         self.told.append(event)
 
     async def flush(self) -> None:
@@ -186,7 +188,8 @@ class LargeParts:
             == (first.WhichOneof("content"), first.filename, first.media_type, first.metadata)
         )
 
-    async def _move(self, parts: Iterable[Part], leaving: Iterable[bool]) -> None:
-        for part, leaves in zip(parts, leaving, strict=True):
-            if leaves:
-                part.CopyFrom(await self._files.moved(self._ref, part))
+    async def _kept(self, parts: Iterable[Part], leaving: Iterable[bool]) -> list[Part]:
+        return [
+            await self._files.moved(self._ref, part) if leaves else part
+            for part, leaves in zip(parts, leaving, strict=True)
+        ]

@@ -24,7 +24,7 @@ from a2a_gcs.layout import TaskRef, context_prefix, parse_pointer, parse_task
 from a2a_gcs.objectstore.port import ObjectInfo, ObjectStore
 from a2a_gcs.pointers import TERMINAL_NAMES, PointerMeta
 from a2a_gcs.records import TaskMeta
-from a2a_gcs.task_json import state_name, status_millis
+from a2a_gcs.task_json import state_name, status_millis, without
 from a2a_gcs.task_records import TaskRecord, TaskRecords, UnreadableTask
 from a2a_gcs.tasks.index import each_page
 
@@ -226,8 +226,7 @@ class _Listing:
         except UnreadableTask as e:
             log.error("task.unreadable", key=e.key, error=str(e.cause))  # noqa: TRY400 - it is about the data
             return None
-        task = record.copy_task()
-        self._strip(task)
+        task = self._wanted(record.task)
         return Entry(ref.task_id, ref, state_name(task), status_millis(task), task)
 
     # ------------------------------------------------------------------ reading
@@ -248,13 +247,11 @@ class _Listing:
             return None
         if task is None or not self._selection.matches(state_name(task), status_millis(task)):
             return None
-        self._strip(task)
-        return task
+        return self._wanted(task)
 
-    def _strip(self, task: Task) -> None:
-        """Artifacts that nobody asked for are not held: a page of them may be gigabytes."""
-        if not self._selection.wanted.include_artifacts:
-            task.ClearField("artifacts")
+    def _wanted(self, task: Task) -> Task:
+        """What was asked for of a task that nobody else has: a page of artifacts in vain may be gigabytes."""
+        return task if self._selection.wanted.include_artifacts else without(task, "artifacts")
 
     async def _each(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
         """The results in order. After an error nothing more is begun, and it is raised."""

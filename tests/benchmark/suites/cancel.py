@@ -1,9 +1,9 @@
 """Two hosts share a place. A task runs on one of them, silently, and is canceled through the other.
 
 `answered` is when the client has the canceled task, `stopped` when the agent on the first host has been ended, both
-counted from the cancel. Cancels come one by one at random moments, as what decides is how often a host looks after its
-tasks. With a2a-sdk on PostgreSQL, two servers on one database, the answer is the same, and whether the agent stops is
-looked at for as long as the aim allows, and then once more as long.
+counted from the cancel. A few tasks run at a time, and each is canceled at a moment of its own, as what decides is how
+often a host looks after its tasks. With a2a-sdk on PostgreSQL, two servers on one database, the answer is the same, and
+whether the agent stops is looked at for twice as long as the aim allows.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ async def _measure(bench, pairs):
     async with contextlib.AsyncExitStack() as stack:
         clients = {name: await stack.enter_async_context(clients_of(servers)) for name, servers in pairs.items()}
         for name in bench.alternate(clients):
-            for _ in range(1 if name == SDK else each):
-                answered, stopped = await _cancel(bench, *clients[name])
+            cancels = [_cancel(bench, *clients[name]) for _ in range(1 if name == SDK else each)]
+            for answered, stopped in await asyncio.gather(*cancels):
                 bench.record("answered", name, answered, "s")
                 if stopped is None:
                     ran_on.append(name)

@@ -7,6 +7,7 @@ import shutil
 import pytest
 from structlog.testing import capture_logs
 
+from a2a_gcs.workspaces import removal, workdir
 from a2a_gcs.workspaces.errors import WorkspaceError
 from a2a_gcs.workspaces.workdir import WorkDirs
 
@@ -143,3 +144,22 @@ def test_a_host_ends_though_nothing_is_left(root):
     shutil.rmtree(root)
     dirs.close()
     assert not root.exists()
+
+
+def test_no_removal_keeps_a_host_from_mending(dirs, root, monkeypatch):
+    """Gigabytes of the dead, or of a host that ends, take long; who makes its directories again waits for neither."""
+    dead = root / f"run-{'0' * 32}"
+    dead.mkdir()
+    waited = []
+
+    def remove(name, parent):
+        waited.append((os.fsdecode(name), is_locked(root / ".lock")))
+        removal.remove(name, parent)
+
+    monkeypatch.setattr(workdir, "remove", remove)
+    other = WorkDirs(root)
+    own = run_of(other)
+    other.close()
+    assert waited == [(dead.name, False), (own.name, False)]
+    assert not dead.exists()
+    assert not own.exists()

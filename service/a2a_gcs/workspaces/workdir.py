@@ -167,23 +167,25 @@ class WorkDirs:
         Raises:
             WorkspaceError: It cannot be made, or somebody else has made it.
         """
-        if self._stands():
-            return
-        log.warning("workspace.directory_gone", path=str(self._path))
         try:
-            self._mend_root()
-            with self._gate():
-                assert self._lock is not None
-                if not is_at(self._lock, self._name + b".lock", self._root):
-                    with contextlib.suppress(BlockingIOError):  # ours after all, on a file system that renumbers
-                        old, self._lock = self._lock, self._make_lock()
-                        os.close(old)
-                if not is_at(self._run_fd, self._name, self._root):
-                    old, self._run_fd = self._run_fd, self._make_run()
-                    os.close(old)
-                self._places.mend(self._root)
+            if not self._stands():
+                log.warning("workspace.directory_gone", path=str(self._path))
+                self._mend_root()
+                self._mend_rest()
         except OSError as error:
             raise WorkspaceError.of("make", self._name, error) from error
+
+    def _mend_rest(self) -> None:
+        with self._gate():
+            assert self._lock is not None
+            if not is_at(self._lock, self._name + b".lock", self._root):
+                with contextlib.suppress(BlockingIOError):  # ours after all, on a file system that renumbers
+                    old, self._lock = self._lock, self._make_lock()
+                    os.close(old)
+            if not is_at(self._run_fd, self._name, self._root):
+                old, self._run_fd = self._run_fd, self._make_run()
+                os.close(old)
+            self._places.mend(self._root)
 
     def _stands(self) -> bool:
         return (

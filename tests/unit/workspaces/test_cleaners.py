@@ -163,3 +163,15 @@ def test_no_removal_keeps_a_host_from_mending(dirs, root, monkeypatch):
     assert waited == [(dead.name, False), (own.name, False)]
     assert not dead.exists()
     assert not own.exists()
+
+
+def test_a_work_directory_that_an_agent_has_closed_fails_its_turns_alone(unprivileged):
+    """What cannot be looked at cannot be worked in: that is said of the workspace, as whatever else is wrong with it."""
+    dirs = WorkDirs(unprivileged / "work")
+    (unprivileged / "work").chmod(0o000)
+    for make in (lambda: dirs.occupy("", "c", "t"), lambda: dirs.create("c", "t")):
+        with pytest.raises(WorkspaceError, match="Permission denied"):
+            make()
+    (unprivileged / "work").chmod(0o700)
+    assert dirs.occupy("", "c", "t").place is not None
+    dirs.close()

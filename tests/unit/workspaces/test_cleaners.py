@@ -166,7 +166,7 @@ def test_no_removal_keeps_a_host_from_mending(dirs, root, monkeypatch):
 
 
 def test_a_work_directory_that_an_agent_has_closed_fails_its_turns_alone(unprivileged):
-    """What cannot be looked at cannot be worked in: that is said of the workspace, as whatever else is wrong with it."""
+    """What cannot be looked at cannot be worked in: that is said of the workspace, as all that is wrong with it."""
     dirs = WorkDirs(unprivileged / "work")
     (unprivileged / "work").chmod(0o000)
     for make in (lambda: dirs.occupy("", "c", "t"), lambda: dirs.create("c", "t")):

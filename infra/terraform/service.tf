@@ -11,19 +11,21 @@ locals {
     var.env,
   )
 
+  domain = "${data.google_project.this.number}.${var.region}.run.app" # after a service's name and a dash
+
   services = merge(
     {
       http = {
         name = var.name
         port = "http1"
-        env  = { A2A_GCS_PUBLIC_URL = "https://${var.name}-${data.google_project.this.number}.${var.region}.run.app" }
+        env  = { A2A_GCS_PUBLIC_URL = "https://${var.name}-${local.domain}" }
       }
     },
     var.grpc ? {
       grpc = {
         name = "${var.name}-grpc"
         port = "h2c"
-        env  = { A2A_GCS_GRPC_ONLY = "true" }
+        env  = { A2A_GCS_GRPC_ONLY = "true", A2A_GCS_PUBLIC_URL = "https://${var.name}-grpc-${local.domain}" }
       }
     } : {},
   )

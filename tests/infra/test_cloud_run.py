@@ -100,6 +100,21 @@ def test_one_service_takes_http_and_the_other_grpc():
 
 
 @pytest.mark.parametrize("name", SERVICES)
+def test_a_card_names_the_service_that_it_comes_from(name):
+    """A host on every address that is not told its name tells clients loopback."""
+    found, filled_in = service(name)["metadata"]["name"], FILLED_IN
+    address = f"https://{found}-{filled_in['PROJECT_NUMBER']}.{filled_in['REGION']}.run.app"
+    assert environment(name)["A2A_GCS_PUBLIC_URL"] == address
+
+
+def test_each_service_of_the_module_is_told_its_name():
+    """As the definitions without Terraform are, each by its own."""
+    services = "".join(str(block.get("services", "")) for block in blocks("locals"))
+    told = re.findall(r'A2A_GCS_PUBLIC_URL = "https://([^"]*)-\$\{local.domain\}"', services)
+    assert told == ["${var.name}", "${var.name}-grpc"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
 def test_a_host_can_be_made_with_the_environment_of_a_service(name, monkeypatch):
     monkeypatch.setenv("K_SERVICE", "a2a-gcs")  # Cloud Run sets it
     monkeypatch.setenv("A2A_GCS_HOST", "0.0.0.0")  # the image sets it

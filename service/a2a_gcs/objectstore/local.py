@@ -79,12 +79,9 @@ class LocalStore(ObjectStore):
         content_type: str = "application/octet-stream",
     ) -> ObjectInfo:
         copied = validate_write(key, mode, metadata)
-        draft = Draft(incoming(self._root))
-        try:
+        with self._draft() as draft:
             await self._fill(key, draft, body)
             return await self._put(key, draft, mode, copied, content_type)
-        finally:
-            draft.discard()
 
     async def put_stream(
         self,
@@ -96,13 +93,10 @@ class LocalStore(ObjectStore):
         content_type: str = "application/octet-stream",
     ) -> ObjectInfo:
         copied = validate_write(key, mode, metadata)
-        draft = Draft(incoming(self._root))
-        try:
+        with self._draft() as draft:
             async for chunk in chunks:
                 await self._fill(key, draft, chunk)
             return await self._put(key, draft, mode, copied, content_type)
-        finally:
-            draft.discard()
 
     async def stream(self, key: str, *, version: int | None = None) -> AsyncIterator[bytes]:
         validate_key(key)
@@ -139,21 +133,28 @@ class LocalStore(ObjectStore):
         copied = validate_write(key, mode, metadata)
         validate_sources(sources)
 
-        draft = Draft(incoming(self._root))
+        with self._draft() as draft:
 
-        def join(tree: LocalTree) -> None:
-            for source in sources:
-                _append(tree, draft, source)
+            def join(tree: LocalTree) -> None:
+                for source in sources:
+                    _append(tree, draft, source)
 
-        try:
             await self._run(key, join)
             return await self._put(key, draft, mode, copied, content_type, sources)
-        finally:
-            draft.discard()
 
     async def close(self) -> None:
         if self._opened is not None:
             await asyncio.to_thread(self._opened.close)
+
+    @contextlib.contextmanager
+    def _draft(self) -> Iterator[Draft]:
+        """A body to write to, removed at the end unless it has been handed over."""
+        draft = Draft(incoming(self._root))
+        try:
+            yield draft
+        finally:
+            if not draft.handed_over:
+                draft.discard()
 
     async def _fill(self, key: str, draft: Draft, data: bytes) -> None:
         if draft.stays_small(len(data)):
@@ -172,6 +173,7 @@ class LocalStore(ObjectStore):
     ) -> ObjectInfo:
         if draft.body is None:
             await self._run(key, lambda tree: draft.finish(durable=tree.durable))
+        draft.handed_over = True
         with _closed_errors(key, ambiguous=True):
             info = await self._writes.make(Put(key, draft, mode, metadata, content_type, sources))
         assert info is not None

@@ -20,11 +20,15 @@ class Draft:
 
     Args:
         path: Where its file would be; it is made only for what is not small. Its name is the blob's later.
+
+    Attributes:
+        handed_over: It is `LocalTree.apply`'s to discard: a writer that is cancelled takes its file from no others.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0
+        self.handed_over = False
         self._checksum = Crc32c()
         self._memory = bytearray()
         self._file: BinaryIO | None = None

@@ -137,11 +137,20 @@ class LocalTree:
     def apply(self, changes: Sequence[Change]) -> list[Outcome]:
         """Makes changes, each as if after the one before it, and each by itself: what one is refused stops no other.
 
-        Durable together, with one wait for the disk but for those of large bodies.
+        Durable together, with one wait for the disk but for those of large bodies. The drafts are used up.
 
         Raises:
             OSError, sqlite3.Error: Nobody knows which of them were made.
         """
+        try:
+            return self._apply(changes)
+        finally:
+            for change in changes:
+                if isinstance(change, Put):
+                    with contextlib.suppress(OSError):  # it is swept later; what was made stays made
+                        change.draft.discard()
+
+    def _apply(self, changes: Sequence[Change]) -> list[Outcome]:
         touched: dict[str, _Touched] = {}
         with self._locked():
             self._settle_leftover()

@@ -71,9 +71,10 @@ def _pages(first: Page) -> float:
 async def _digit(store: ObjectStore, take: Take, digit: str, taken: str) -> None:
     """What begins with a digit, but not what is known already: by prefix, so no page reaches beyond it in vain."""
     prefix = POINTERS_PREFIX + digit
-    page = await store.list(prefix, start=taken if taken.startswith(prefix) else "")
+    start = taken if taken.startswith(prefix) else ""
+    page = await store.list(prefix, start=start)
     await take(page.objects if page.objects and page.objects[0].key > taken else page.objects[1:])
-    await _rest(store, take, prefix, page)
+    await _rest(store, take, prefix, page, start=start)
 
 
 async def _gap(store: ObjectStore, take: Take, start: str, end: str) -> None:

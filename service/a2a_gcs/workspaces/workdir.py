@@ -70,8 +70,8 @@ class WorkDirs:
             self._lock: int | None = self._make_lock()
             self._run_fd = self._make_run()
             self._places = Places(self._root, self._path)
-            self._remove_leftovers()
-            self._places.clear()
+        self._remove_leftovers()
+        self._places.clear()
 
     def occupy(self, root: str, context_id: str, task_id: str) -> Occupied:
         """A new, empty directory at the path of its context; where a turn still works there, or may, at one of its own.
@@ -151,12 +151,10 @@ class WorkDirs:
         """Removes everything that can be, and lets go of the lock; may be called twice. Blocks."""
         if self._lock is None:
             return
-        try:
-            with self._gate():
-                self._places.close()
-                self._remove_run(self._name)
-        except FileNotFoundError:  # a cleaner has removed the root: nothing is left
+        if not is_at(self._root, self._path):  # a cleaner has removed the root: nothing is left
             log.warning("workspace.directory_gone", path=str(self._path))
+        self._places.close()
+        self._remove_run(self._name)
         for fd in (self._run_fd, self._lock, self._root):
             os.close(fd)
         self._lock = None
@@ -169,23 +167,25 @@ class WorkDirs:
         Raises:
             WorkspaceError: It cannot be made, or somebody else has made it.
         """
-        if self._stands():
-            return
-        log.warning("workspace.directory_gone", path=str(self._path))
         try:
-            self._mend_root()
-            with self._gate():
-                assert self._lock is not None
-                if not is_at(self._lock, self._name + b".lock", self._root):
-                    with contextlib.suppress(BlockingIOError):  # ours after all, on a file system that renumbers
-                        old, self._lock = self._lock, self._make_lock()
-                        os.close(old)
-                if not is_at(self._run_fd, self._name, self._root):
-                    old, self._run_fd = self._run_fd, self._make_run()
-                    os.close(old)
-                self._places.mend(self._root)
+            if not self._stands():
+                log.warning("workspace.directory_gone", path=str(self._path))
+                self._mend_root()
+                self._mend_rest()
         except OSError as error:
             raise WorkspaceError.of("make", self._name, error) from error
+
+    def _mend_rest(self) -> None:
+        with self._gate():
+            assert self._lock is not None
+            if not is_at(self._lock, self._name + b".lock", self._root):
+                with contextlib.suppress(BlockingIOError):  # ours after all, on a file system that renumbers
+                    old, self._lock = self._lock, self._make_lock()
+                    os.close(old)
+            if not is_at(self._run_fd, self._name, self._root):
+                old, self._run_fd = self._run_fd, self._make_run()
+                os.close(old)
+            self._places.mend(self._root)
 
     def _stands(self) -> bool:
         return (
@@ -227,7 +227,10 @@ class WorkDirs:
 
     @contextlib.contextmanager
     def _gate(self) -> Iterator[None]:
-        """One process at a time starts or ends: between making a lock file and holding it nobody may look."""
+        """One process at a time looks or starts: between making a lock file and holding it nobody may look.
+
+        For a moment only, never for a removal: a host that makes its directories again waits here, with all its turns.
+        """
         fd = os.open(_GATE, _OPEN, 0o600, dir_fd=self._root)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -240,7 +243,9 @@ class WorkDirs:
         dead = {match[1] for name in names if (match := _LOCK.match(name))}
         dead |= {name for name in names if _RUN.match(name)}
         for name in sorted(dead - {self._name}):
-            with self._held(name) as mine:
+            with contextlib.ExitStack() as held:
+                with self._gate():
+                    mine = held.enter_context(self._held(name))
                 if mine:
                     self._remove_run(name)
 

@@ -306,6 +306,36 @@ async def test_every_pointer_once(monkeypatch, ids, large, lists):
     assert store.count("list") == lists[large]  # by digits: the first page reaches into those of 4; and two gaps
 
 
+class Listed(FaultyStore):
+    """Keeps with which arguments each page was asked for, and each page's token was given."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.given, self.asked = set(), set()
+
+    async def list(self, prefix, *, start="", page=None, limit=1000):
+        if page is not None:
+            self.asked.add((page, prefix, start, limit))
+        listed = await super().list(prefix, start=start, page=page, limit=limit)
+        self.given.add((listed.next, prefix, start, limit))
+        return listed
+
+
+async def test_a_page_is_asked_for_as_the_one_before_it(monkeypatch):
+    """A store may refuse a token with other arguments than those it was given for: digits go on as they began."""
+    monkeypatch.setattr(index, "_LARGE_PAGES", 1)
+    store = Listed(MemoryStore())
+    for task_id in [f"0{i:04x}" for i in range(3200)] + [f"{first}{i:04x}" for first in "ag" for i in range(1200)]:
+        await store.put(pointer_key(task_id), b"ctx", OVERWRITE)
+
+    async def take(objects):
+        pass
+
+    await index.each_page(store, take)
+    assert len(store.asked) == 4  # the rest of 0, a and g: two more pages, one, and one
+    assert store.asked <= store.given
+
+
 async def test_ranges_do_not_hide_an_outage(monkeypatch):
     """One range that cannot be listed fails the whole."""
     monkeypatch.setattr(index, "_LARGE_PAGES", 1)

@@ -107,6 +107,24 @@ async def test_a_batch_is_as_if_one_came_after_the_other(tmp_path):
     assert len([path for path in (tmp_path / ".objectstore/blobs").rglob("*") if path.is_file()]) == 1
 
 
+async def test_a_large_body_whose_writer_was_cancelled_fails_no_other(tmp_path):
+    """Its file is there until the batch that it waits in has been made."""
+    async with LocalStore(tmp_path) as store:
+        await store.put("first", b"", OVERWRITE)
+        with store._opened._writer:  # whoever begins waits here, and the others for that one
+            begun = asyncio.create_task(store.put("first", b"", OVERWRITE))
+            tasks = [asyncio.create_task(store.put(key, key.encode() * 70_000, IF_ABSENT)) for key in "ab"]
+            while not tasks_wait(store, "ab"):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0)
+            tasks[0].cancel()
+            await asyncio.wait(tasks[:1])
+        await begun
+        assert (await tasks[1]).size == 70_000
+        assert tasks[0].cancelled()
+        assert (await store.get("a")).body == b"a" * 70_000
+    assert list((tmp_path / ".objectstore/incoming").iterdir()) == []
+
+
 async def test_a_disk_that_refuses_makes_every_write_ambiguous(tmp_path):
     """The index has failed: each of the writes that were under way is told, under its own key."""
     async with LocalStore(tmp_path) as store:
@@ -132,6 +150,11 @@ async def test_a_large_body_that_has_no_place_changes_nothing(tmp_path):
     assert [
         path for path in (tmp_path / ".objectstore").rglob("*") if path.is_file() and path.stat().st_size == 70_000
     ] == []
+
+
+def tasks_wait(store, keys):
+    """Whether writes of all these keys wait for the one that is under way."""
+    return {one.change.key for one in store._writes._waiting} >= set(keys)
 
 
 def put(root, key, body, mode):

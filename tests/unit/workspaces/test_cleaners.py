@@ -7,6 +7,7 @@ import shutil
 import pytest
 from structlog.testing import capture_logs
 
+from a2a_gcs.workspaces import removal, workdir
 from a2a_gcs.workspaces.errors import WorkspaceError
 from a2a_gcs.workspaces.workdir import WorkDirs
 
@@ -143,3 +144,34 @@ def test_a_host_ends_though_nothing_is_left(root):
     shutil.rmtree(root)
     dirs.close()
     assert not root.exists()
+
+
+def test_no_removal_keeps_a_host_from_mending(dirs, root, monkeypatch):
+    """Gigabytes of the dead, or of a host that ends, take long; who makes its directories again waits for neither."""
+    dead = root / f"run-{'0' * 32}"
+    dead.mkdir()
+    waited = []
+
+    def remove(name, parent):
+        waited.append((os.fsdecode(name), is_locked(root / ".lock")))
+        removal.remove(name, parent)
+
+    monkeypatch.setattr(workdir, "remove", remove)
+    other = WorkDirs(root)
+    own = run_of(other)
+    other.close()
+    assert waited == [(dead.name, False), (own.name, False)]
+    assert not dead.exists()
+    assert not own.exists()
+
+
+def test_a_work_directory_that_an_agent_has_closed_fails_its_turns_alone(unprivileged):
+    """What cannot be looked at cannot be worked in: that is said of the workspace, as all that is wrong with it."""
+    dirs = WorkDirs(unprivileged / "work")
+    (unprivileged / "work").chmod(0o000)
+    for make in (lambda: dirs.occupy("", "c", "t"), lambda: dirs.create("c", "t")):
+        with pytest.raises(WorkspaceError, match="Permission denied"):
+            make()
+    (unprivileged / "work").chmod(0o700)
+    assert dirs.occupy("", "c", "t").place is not None
+    dirs.close()

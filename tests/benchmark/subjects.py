@@ -154,7 +154,8 @@ def sdk_servers(directory, count, *, durable=True):
         url = f"postgresql+asyncpg{stack.enter_context(postgres.serving(durable=durable))('tasks')}"
         logs = [directory / f"sdk-postgresql-{next(_numbers)}.log" for _ in range(count)]
         peers = [running(Peer("a2a-sdk", "sdk_server.py", url, log=log)) for log in logs]
-        yield stack.enter_context(together(peers))
+        first = stack.enter_context(peers[0])  # makes the table, which two of them at once would both try
+        yield [first, *(stack.enter_context(peer) for peer in peers[1:])]
 
 
 def a2akit_in_memory(directory):

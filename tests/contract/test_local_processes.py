@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,7 @@ import pytest
 
 from a2a_gcs.errors import Conflict, NotFound
 from a2a_gcs.objectstore import IF_ABSENT, OVERWRITE, IfVersion, LocalStore
+from a2a_gcs.objectstore.local_draft import SMALL
 from a2a_gcs.objectstore.rules import crc32c
 
 COUNT = """
@@ -41,11 +43,17 @@ async def main(root, name):
     async with LocalStore(root) as store:
         for number in itertools.count():
             key = f"{name}/{number % 7}"
-            body = f"{number}".encode() * 2000
+            body = f"{number}".encode() * (2000 if number % 2 else 70_000)  # in the index, and in a file
             info = await store.put(key, body, OVERWRITE, metadata={"number": str(number)})
             print(key, number, info.version, flush=True)
 asyncio.run(main(*sys.argv[1:]))
 """
+
+
+def in_the_index(root):
+    """How many bodies the index holds."""
+    with contextlib.closing(sqlite3.connect(root / ".objectstore" / "index.sqlite")) as index:
+        return index.execute("SELECT count(*) FROM bodies").fetchone()[0]
 
 
 def run(code, *args, **kwargs):
@@ -87,30 +95,58 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path):
             blob = await store.get(key, with_metadata=True)
             assert crc32c(blob.body) == info.crc32c
             if key != "after":
-                assert blob.body == blob.info.metadata["number"].encode() * 2000
+                number = blob.info.metadata["number"]
+                assert blob.body == number.encode() * (2000 if int(number) % 2 else 70_000)
             assert (tmp_path / key).read_bytes() == blob.body
         blobs = [path for path in (tmp_path / ".objectstore" / "blobs").rglob("*") if path.is_file()]
-        assert len(blobs) == len(infos)
+        assert len(blobs) == sum(info.size > SMALL for info in infos.values()) > 0
+        assert in_the_index(tmp_path) == sum(info.size <= SMALL for info in infos.values()) > 0
 
 
-async def test_a_writer_killed_between_commit_and_tidying(tmp_path, monkeypatch):
+@pytest.mark.parametrize("size", [1, SMALL + 1])
+async def test_a_writer_killed_between_commit_and_tidying(size, tmp_path):
     """The next writer reads the dead one's note: it drops the old blob and shows the new body."""
     killed = """
 import asyncio, os, signal, sys
 from a2a_gcs.objectstore import OVERWRITE, LocalStore
 from a2a_gcs.objectstore.local_tree import LocalTree
-async def main(root):
+async def main(root, size):
     async with LocalStore(root) as store:
-        await store.put("a/k", b"old", OVERWRITE)
+        await store.put("a/k", b"o" * int(size), OVERWRITE)
         LocalTree._settle = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-        await store.put("a/k", b"new", OVERWRITE)
+        await store.put("a/k", b"n" * int(size), OVERWRITE)
 asyncio.run(main(*sys.argv[1:]))
 """
-    assert await asyncio.to_thread(run(killed, tmp_path).wait) == -signal.SIGKILL
-    assert (tmp_path / "a/k").read_bytes() == b"old"
+    assert await asyncio.to_thread(run(killed, tmp_path, size).wait) == -signal.SIGKILL
+    assert (tmp_path / "a/k").read_bytes() == b"o" * size
     async with LocalStore(tmp_path) as store:
-        assert (await store.get("a/k")).body == b"new"
-        assert (tmp_path / "a/k").read_bytes() == b"new"
+        assert (await store.get("a/k")).body == b"n" * size
+        assert (tmp_path / "a/k").read_bytes() == b"n" * size
+        blobs = [path for path in (tmp_path / ".objectstore/blobs").rglob("*") if path.is_file()]
+        assert len(blobs) + in_the_index(tmp_path) == 1
+
+
+async def test_a_writer_killed_before_its_commit(tmp_path):
+    """What it was about to make is not there: the row names the old body, and the next writer drops the new one."""
+    killed = """
+import asyncio, os, signal, sys
+from a2a_gcs.objectstore import OVERWRITE, LocalStore
+from a2a_gcs.objectstore.local_tree import LocalTree
+async def main(root, size):
+    async with LocalStore(root) as store:
+        await store.put("a/k", b"o" * int(size), OVERWRITE)
+        moved = LocalTree._move_in
+        LocalTree._move_in = lambda *of: (moved(*of), os.kill(os.getpid(), signal.SIGKILL))
+        await store.put("a/k", b"n" * int(size), OVERWRITE)
+asyncio.run(main(*sys.argv[1:]))
+"""
+    size = SMALL + 1
+    assert await asyncio.to_thread(run(killed, tmp_path, size).wait) == -signal.SIGKILL
+    assert len([path for path in (tmp_path / ".objectstore/blobs").rglob("*") if path.is_file()]) == 2
+    async with LocalStore(tmp_path) as store:
+        assert (await store.get("a/k")).body == b"o" * size
+        await store.put("b", b"1", IF_ABSENT)
+        assert (tmp_path / "a/k").read_bytes() == b"o" * size
         assert len([path for path in (tmp_path / ".objectstore/blobs").rglob("*") if path.is_file()]) == 1
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import sqlite3
 import tracemalloc
 from contextlib import aclosing
 
@@ -152,6 +154,8 @@ def _corrupt_memory(adapter):
 
 
 def _corrupt_local(adapter):
+    with contextlib.closing(sqlite3.connect(adapter._root / ".objectstore" / "index.sqlite")) as index, index:
+        index.execute("UPDATE bodies SET body = CAST('y' || substr(body, 2) AS BLOB)")
     for path in (adapter._root / ".objectstore" / "blobs").rglob("*"):
         if path.is_file():
             path.chmod(0o644)

@@ -1,8 +1,8 @@
 """Objects in a directory, as blocking calls: the part of the local store that touches the disk.
 
-    <dir>/<key>                      hard link to the current body, for ls, cat and tar; never read back
-    <dir>/.objectstore/index.sqlite  one row per object: version, metadata, and the name of its blob
-    <dir>/.objectstore/blobs/        bodies; a blob is never changed once a row names it
+    <dir>/<key>                      the current body, for ls, cat and tar; never read back
+    <dir>/.objectstore/index.sqlite  one row per object: version, metadata, and its body, if that is small
+    <dir>/.objectstore/blobs/        the other bodies; a blob is never changed once a row names it
     <dir>/.objectstore/incoming/     bodies being written
     <dir>/.objectstore/lock          flock of the one writer; holds what it was about to do
 
@@ -19,85 +19,63 @@ import contextlib
 import fcntl
 import json
 import os
-import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from a2a_gcs.errors import Conflict, NotFound, Unavailable
-from a2a_gcs.objectstore.copying import copy_bytes
+from a2a_gcs.errors import Conflict, NotFound, StoreError, Unavailable
+from a2a_gcs.objectstore.local_draft import Draft
+from a2a_gcs.objectstore.local_index import Index, Row
 from a2a_gcs.objectstore.port import Mode, ObjectInfo, Source
-from a2a_gcs.objectstore.rules import Crc32c, holds
+from a2a_gcs.objectstore.rules import holds
 
 HIDDEN = ".objectstore"
 _STALE_SECONDS = 24 * 3600
 _OPEN_TRIES = 20
 _NAME_MAX = 255
-_COLUMNS = "key, version, blob, size, crc32c, content_type, metadata, updated"
-_SELECT = f"SELECT {_COLUMNS} FROM objects WHERE key = ?"  # noqa: S608 - of constants
-_PAGE = f"SELECT {_COLUMNS} FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608
-_REPLACE = f"INSERT OR REPLACE INTO objects ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS objects (
-    key BLOB PRIMARY KEY, version INTEGER NOT NULL, blob TEXT NOT NULL, size INTEGER NOT NULL,
-    crc32c TEXT NOT NULL, content_type TEXT NOT NULL, metadata TEXT NOT NULL, updated REAL NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL);
-INSERT OR IGNORE INTO counter VALUES (1, 0);
-"""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An object and the name of the blob that holds its body."""
+@dataclass(frozen=True)
+class Put:
+    """A finished draft is to become the object of its key, if the mode's and the sources' conditions hold."""
 
-    info: ObjectInfo
-    blob: str
+    key: str
+    draft: Draft
+    mode: Mode
+    metadata: dict[str, str]
+    content_type: str
+    sources: Sequence[Source] = field(default=())
 
 
-class Draft:
-    """A body on its way in: nobody sees it before `LocalTree.commit` names it in a row."""
+@dataclass(frozen=True)
+class Remove:
+    """An object is to be deleted, with `version` only that version."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = 0
-        self._checksum = Crc32c()
-        self._file: BinaryIO = path.open("xb")
+    key: str
+    version: int | None
 
-    def write(self, data: bytes) -> None:
-        self._file.write(data)
-        self._checksum.update(data)
-        self.size += len(data)
 
-    def append(self, body: BinaryIO, info: ObjectInfo) -> None:
-        """Copies another object's body. Its checksum is taken over: who reads damaged bytes is told all the same.
+Change = Put | Remove
+Outcome = ObjectInfo | StoreError | None
+"""Of a change: the new object, none after a removal, or why it was refused."""
 
-        Raises:
-            OSError: It is shorter than it was.
-        """
-        self._file.flush()
-        copy_bytes(body.fileno(), self._file.fileno(), info.size)
-        self._checksum.append(info.crc32c, info.size)
-        self.size += info.size
 
-    def finish(self, *, durable: bool) -> None:
-        self._file.flush()
-        if durable:
-            os.fsync(self._file.fileno())
-        self._file.close()
-        self.path.chmod(0o444)  # the visible link shares the inode: an editor must not write through it
+@dataclass
+class _Touched:
+    """What a key comes to: the blobs that were its own or are to be, its row, and the body of that, if it is small."""
 
-    def discard(self) -> None:
-        self._file.close()
-        self.path.unlink(missing_ok=True)
+    blobs: list[str]
+    row: Row | None = None
+    body: bytes | None = None
 
-    @property
-    def crc32c(self) -> str:
-        return self._checksum.encoded()
+
+def incoming(root: Path) -> Path:
+    """Where a body below `root` may be written to."""
+    return root / HIDDEN / "incoming" / uuid.uuid4().hex
 
 
 class LocalTree:
@@ -113,23 +91,18 @@ class LocalTree:
         self.durable = durable
         self._hidden = root / HIDDEN
         self._writer = threading.Lock()
-        self._using_db = threading.Lock()
         for folder in ("incoming", "blobs"):
             (self._hidden / folder).mkdir(parents=True, exist_ok=True)
         self._lock_fd = os.open(self._hidden / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._db = sqlite3.connect(
-            self._hidden / "index.sqlite", timeout=30, isolation_level=None, check_same_thread=False
-        )
-        with self._exclusive():  # also settles what a writer that died left behind
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._db.executescript(_SCHEMA)
+        with self._locked():
+            self._index = Index(self._hidden / "index.sqlite", durable=durable)
+            self._settle_leftover()
         self._sweep_incoming()
 
     def close(self) -> None:
-        with self._writer, self._using_db:
-            self._db.close()
+        with self._writer:
             if self._lock_fd >= 0:
+                self._index.close()
                 os.close(self._lock_fd)
             self._lock_fd = -1
 
@@ -137,126 +110,149 @@ class LocalTree:
 
     def find(self, key: str) -> Row:
         """The current object. Raises NotFound."""
-        row = self._lookup(key)
+        row = self._index.find(key)
         if row is None:
             raise NotFound(key)
         return row
 
-    def open(self, key: str, version: int | None) -> tuple[Row, BinaryIO]:
-        """The current object with its body open: what is open stays readable after a later write."""
+    def open(self, key: str, version: int | None) -> tuple[Row, bytes | BinaryIO]:
+        """The current object with its body, whole or open: what is open stays readable after a later write."""
         for _ in range(_OPEN_TRIES):
-            row = self.find(key)
-            if version not in {None, row.info.version}:
+            found = self._index.read(key)
+            if found is None or version not in {None, found[0].info.version}:
                 raise NotFound(key)
+            row, body = found
+            if body is not None:
+                return row, body
             with contextlib.suppress(FileNotFoundError):  # replaced between the two steps
                 return row, self._blob_path(row.blob).open("rb")
         raise Unavailable(key, FileNotFoundError(f"no body {row.blob}"))
 
     def page(self, prefix: str, start: str, after: str | None, limit: int, *, as_of: float) -> list[ObjectInfo]:
-        """Up to `limit` objects in key order, as of a moment; memcmp order of blobs is UTF-8 byte order."""
-        following = after.encode() + b"\0" if after is not None else b""  # one bound: of two, SQLite seeks but one
-        lower = max(prefix.encode(), start.encode(), following)
-        raw = prefix.encode()
-        upper = raw[:-1] + bytes([raw[-1] + 1]) if raw else b"\xff"  # no UTF-8 byte is 0xff
-        with self._using_db:
-            rows = self._db.execute(_PAGE, (lower, upper, limit)).fetchall()
-        return [_row(columns, as_of).info for columns in rows]
+        """Up to `limit` objects in key order, as of a moment."""
+        return self._index.page(prefix, start, after, limit, as_of)
 
     # Writing
 
-    def draft(self) -> Draft:
-        """A new body to write to."""
-        return Draft(self._hidden / "incoming" / uuid.uuid4().hex)
+    def apply(self, changes: Sequence[Change]) -> list[Outcome]:
+        """Makes changes, each as if after the one before it, and each by itself: what one is refused stops no other.
 
-    def commit(
-        self,
-        key: str,
-        draft: Draft,
-        mode: Mode,
-        *,
-        sources: Sequence[Source] = (),
-        metadata: dict[str, str],
-        content_type: str,
-    ) -> ObjectInfo:
-        """Makes a finished draft the object of its key, if the mode's and the sources' conditions hold."""
-        with self._exclusive():
-            for source in sources:
-                if source.version is not None and source.version != self.find(source.key).info.version:
-                    raise Conflict(source.key)
-            current = self._lookup(key)
-            if not holds(mode, current.info.version if current else None):
-                raise Conflict(key)
-            info = ObjectInfo(
-                key=key,
-                version=self._next_version(),
-                size=draft.size,
-                crc32c=draft.crc32c,
-                metadata=metadata,
-                content_type=content_type,
-                updated=time.time(),
-            )
-            blob = draft.path.name
-            with self._noted(key, [blob, *([current.blob] if current else [])]):
-                self._move_in(draft.path, self._blob_path(blob))
-                self._replace_row(Row(info, blob))
-            return info
+        Durable together, with one wait for the disk but for those of large bodies.
 
-    def remove(self, key: str, version: int | None) -> None:
-        """Deletes an object. Raises NotFound and Conflict."""
-        with self._exclusive():
-            current = self.find(key)
-            if version not in {None, current.info.version}:
-                raise Conflict(key)
-            with self._noted(key, [current.blob]), self._using_db:
-                self._db.execute("DELETE FROM objects WHERE key = ?", (key.encode(),))
+        Raises:
+            OSError, sqlite3.Error: Nobody knows which of them were made.
+        """
+        touched: dict[str, _Touched] = {}
+        with self._locked():
+            self._settle_leftover()
+            try:
+                with self._index.transaction():
+                    outcomes = [self._outcome(change, touched) for change in changes]
+                    if touched:
+                        self._note(touched)
+                        self._move_in(_files(changes, outcomes))
+            except BaseException:
+                self._settle_leftover()
+                raise
+            for key, after in touched.items():
+                self._settle(key, after.blobs, after.row, after.body)
+            if touched:
+                os.ftruncate(self._lock_fd, 0)
+        return outcomes
+
+    def _outcome(self, change: Change, touched: dict[str, _Touched]) -> Outcome:
+        try:
+            if isinstance(change, Put):
+                return self._put(change, touched)
+            self._remove(change, touched)
+        except StoreError as error:
+            return error
+        return None
+
+    def _put(self, put: Put, touched: dict[str, _Touched]) -> ObjectInfo:
+        for source in put.sources:
+            if source.version is not None and source.version != self._current(source.key).info.version:
+                raise Conflict(source.key)
+        current = self._index.current(put.key)
+        if not holds(put.mode, current.info.version if current else None):
+            raise Conflict(put.key)
+        body = put.draft.body
+        info = ObjectInfo(
+            key=put.key,
+            version=self._index.next_version(),
+            size=put.draft.size,
+            crc32c=put.draft.crc32c,
+            metadata=put.metadata,
+            content_type=put.content_type,
+            updated=time.time(),
+        )
+        row = Row(info, put.draft.path.name if body is None else "")
+        self._index.put(row, body, current)
+        self._touch(touched, put.key, current, row, body)
+        return info
+
+    def _remove(self, remove: Remove, touched: dict[str, _Touched]) -> None:
+        current = self._current(remove.key)
+        if remove.version not in {None, current.info.version}:
+            raise Conflict(remove.key)
+        self._index.remove(current)
+        self._touch(touched, remove.key, current, None, None)
+
+    def _touch(
+        self, touched: dict[str, _Touched], key: str, before: Row | None, after: Row | None, body: bytes | None
+    ) -> None:
+        blobs = touched[key].blobs if key in touched else []
+        blobs += [row.blob for row in (before, after) if row is not None and row.blob]
+        touched[key] = _Touched(blobs, after, body)
+
+    def _current(self, key: str) -> Row:
+        row = self._index.current(key)
+        if row is None:
+            raise NotFound(key)
+        return row
 
     # The lock, and the note of its holder
 
     @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         with self._writer:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             try:
-                self._settle_leftover()
                 yield
             finally:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
-    @contextlib.contextmanager
-    def _noted(self, key: str, blobs: list[str]) -> Iterator[None]:
-        """Writes down what the body may leave half done, and settles it afterwards, done or not."""
-        os.pwrite(self._lock_fd, json.dumps([key, blobs]).encode(), 0)
-        try:
-            yield
-        finally:
-            self._settle(key, blobs)
-            os.ftruncate(self._lock_fd, 0)
+    def _note(self, touched: Mapping[str, _Touched]) -> None:
+        """Writes down what may be left half done: the keys, and the blobs that were theirs or are to be."""
+        note = [(key, after.blobs) for key, after in touched.items()]
+        os.pwrite(self._lock_fd, json.dumps(note).encode(), 0)
 
     def _settle_leftover(self) -> None:
-        note = os.pread(self._lock_fd, 64 * 1024, 0)
-        if not note:
+        size = os.fstat(self._lock_fd).st_size
+        if not size:
             return
         with contextlib.suppress(ValueError):  # died while writing the note: nothing else was begun
-            key, blobs = json.loads(note)
-            self._settle(key, blobs)
+            for key, blobs in json.loads(os.pread(self._lock_fd, size, 0)):
+                row = self._index.current(key)
+                body = self._index.body(row) if row is not None and not row.blob else None
+                self._settle(key, blobs, row, body)
         os.ftruncate(self._lock_fd, 0)
 
-    def _settle(self, key: str, blobs: list[str]) -> None:
-        """Whatever was done: keeps the blob that the row names, drops the others, points the link at it."""
-        row = self._lookup(key)
+    def _settle(self, key: str, blobs: Sequence[str], row: Row | None, body: bytes | None) -> None:
+        """Whatever was done: keeps the blob that the row names, drops the others, and shows the body."""
         for blob in blobs:
             if row is None or row.blob != blob:
                 with contextlib.suppress(OSError):
                     self._blob_path(blob).unlink()
         with contextlib.suppress(OSError):  # the view is for people; `a` and `a/b` cannot both be shown
-            self._show(key, row)
+            self._show(key, row, body)
 
-    def _show(self, key: str, row: Row | None) -> None:
+    def _show(self, key: str, row: Row | None, body: bytes | None) -> None:
         if not _is_plain(key):
             return
         visible = self.root / key
-        if not visible.parent.resolve().is_relative_to(self.root.resolve()):
-            return  # somebody put a link into the view that leads elsewhere
+        if self._leaves(key):
+            return
         if row is None:
             visible.unlink(missing_ok=True)
             for folder in visible.parents:
@@ -264,50 +260,48 @@ class LocalTree:
                     break
                 folder.rmdir()  # raises where it is not empty, which ends the walk
             return
-        visible.parent.mkdir(parents=True, exist_ok=True)
-        link = self._hidden / "incoming" / uuid.uuid4().hex
-        os.link(self._blob_path(row.blob), link)
+        copy = self._copy(row, body)
         try:
-            link.replace(visible)
+            visible.parent.mkdir(parents=True, exist_ok=True)
+            copy.replace(visible)
+        except OSError:
+            copy.unlink(missing_ok=True)
+            raise
+
+    def _leaves(self, key: str) -> bool:
+        """Whether somebody has put a link into the view, on the way to a key: it may lead elsewhere."""
+        folder = self.root
+        for name in key.split("/")[:-1]:
+            folder /= name
+            if folder.is_symlink():
+                return True
+        return False
+
+    def _copy(self, row: Row, body: bytes | None) -> Path:
+        """The body once more: what is done to the visible file is not done to the object."""
+        copy = incoming(self.root)
+        if body is None:
+            os.link(self._blob_path(row.blob), copy)
+            return copy
+        fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+        try:
+            os.write(fd, body)
         finally:
-            link.unlink(missing_ok=True)
+            os.close(fd)
+        return copy
 
     # Parts
-
-    def _lookup(self, key: str) -> Row | None:
-        with self._using_db:
-            columns = self._db.execute(_SELECT, (key.encode(),)).fetchone()
-        return _row(columns) if columns else None
-
-    def _replace_row(self, row: Row) -> None:
-        info = row.info
-        metadata = json.dumps(dict(info.metadata))
-        values = (info.key.encode(), info.version, row.blob, info.size, info.crc32c, info.content_type, metadata)
-        with self._using_db:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                self._db.execute("UPDATE counter SET version = ?", (info.version,))
-                self._db.execute(_REPLACE, (*values, info.updated))
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    def _next_version(self) -> int:
-        """Microseconds like GCS's generations, and always above the last one: also after the directory was lost."""
-        with self._using_db:
-            (last,) = self._db.execute("SELECT version FROM counter").fetchone()
-        return max(int(last) + 1, time.time_ns() // 1000)
 
     def _blob_path(self, blob: str) -> Path:
         return self._hidden / "blobs" / blob[:2] / blob
 
-    def _move_in(self, source: Path, target: Path) -> None:
-        target.parent.mkdir(exist_ok=True)
-        source.rename(target)
+    def _move_in(self, drafts: Sequence[Draft]) -> None:
+        targets = [self._blob_path(draft.path.name) for draft in drafts]
+        for draft, target in zip(drafts, targets, strict=True):
+            target.parent.mkdir(exist_ok=True)
+            draft.path.rename(target)
         if self.durable:
-            for folder in (target.parent, target.parent.parent):
+            for folder in {folder for target in targets for folder in (target.parent, target.parent.parent)}:
                 fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
                 try:
                     os.fsync(fd)
@@ -322,19 +316,13 @@ class LocalTree:
                     path.unlink()
 
 
-def _row(columns: tuple[bytes, int, str, int, str, str, str, float], as_of: float = 0.0) -> Row:
-    key, version, blob, size, crc32c, content_type, metadata, updated = columns
-    info = ObjectInfo(
-        key=key.decode(),
-        version=version,
-        size=size,
-        crc32c=crc32c,
-        metadata=json.loads(metadata),
-        content_type=content_type,
-        updated=updated,
-        as_of=as_of,
-    )
-    return Row(info, blob)
+def _files(changes: Sequence[Change], outcomes: Sequence[Outcome]) -> list[Draft]:
+    """The drafts of those that were not refused, but for small ones, which have no file."""
+    return [
+        change.draft
+        for change, outcome in zip(changes, outcomes, strict=True)
+        if isinstance(change, Put) and isinstance(outcome, ObjectInfo) and change.draft.body is None
+    ]
 
 
 def _is_plain(key: str) -> bool:

@@ -100,8 +100,7 @@ class Places:
             return None
         place = Place(self._path / os.fsdecode(digest) / os.fsdecode(_WORKSPACE), digest, lock)
         try:
-            self._move(place, into, name)
-            os.mkdir(digest + b"/" + _WORKSPACE, 0o700, dir_fd=self._fd)
+            self._make(place, into, name)
         except BaseException:
             os.close(lock)
             raise
@@ -174,6 +173,14 @@ class Places:
                 return os.open(name, _DIRECTORY, dir_fd=self._fd)
         return None
 
+    def _make(self, place: Place, into: int, name: bytes) -> None:
+        workspace = place.name + b"/" + _WORKSPACE
+        try:
+            os.mkdir(workspace, 0o700, dir_fd=self._fd)
+        except FileExistsError:
+            self._move(place, into, name)
+            os.mkdir(workspace, 0o700, dir_fd=self._fd)
+
     def _move(self, place: Place, into: int, name: bytes) -> None:
         slot = self._open_slot(place.name)
         if slot is None:
@@ -182,7 +189,8 @@ class Places:
             if _is_others(place.lock, slot):
                 return
             with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISDIR(os.stat(_WORKSPACE, dir_fd=slot, follow_symlinks=False).st_mode):
+                mode = os.stat(_WORKSPACE, dir_fd=slot, follow_symlinks=False).st_mode
+                if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
                     widen(_WORKSPACE, slot, 0o700)  # moving it rewrites its entry for the parent
                 os.rename(_WORKSPACE, name, src_dir_fd=slot, dst_dir_fd=into)
         finally:

@@ -62,6 +62,17 @@ class Reading:
     def notes(self) -> Sequence[str]:
         return self._notes.lines()
 
+    @property
+    def changed_modes(self) -> bool:
+        """Whether `close` has to put modes back, which takes its time."""
+        return bool(self._beneath.widened)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing, as many agents leave it: reading that takes less than a thread to do it in."""
+        with os.scandir(self._root) as entries:
+            return next(entries, None) is None
+
     def look(self, check: Callable[[], None]) -> Tree:
         """Walks the directory. Raises WorkspaceError, or what `check` raises."""
         ignore = Ignore.of(self._root, self._ignore, self._notes)
@@ -90,6 +101,12 @@ class Reading:
         self._expect_unmoved(packer.vanished, check)
         whole = self._tree.whole and not packer.vanished
         return Packed(packer.stamps, packer.recent, whole, self.notes, name=digest.hexdigest())
+
+    def at_once(self, check: Callable[[], None]) -> tuple[Packed, bytes]:
+        """Packs everything into one piece in memory: for what is small. Raises as `whole`."""
+        archive = bytearray()
+        packed = self.whole(archive.extend, check)
+        return packed, bytes(archive)
 
     def parts(self, base: Baseline | None, size: int, outflow: Outflow[tuple[Part, bytes]]) -> Packed:
         """Packs what `base` has not into parts of about `size` bytes, which are written. Raises as `whole`."""

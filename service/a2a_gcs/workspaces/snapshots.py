@@ -172,9 +172,7 @@ class Snapshots:
         try:
             return await upload.run(reading)
         finally:
-            closed = in_thread(reading.close)
-            await outlast(closed)
-            closed.result()
+            await _closed(reading)
 
     async def restore(self, key: str, pin: Pin, directory: Path) -> Restored:
         """Unpacks the pinned archive into `directory`, which must exist and be empty.
@@ -233,6 +231,15 @@ class Snapshots:
     async def close(self) -> None:
         """Waits for what goes on behind the answers."""
         await self._joiner.close()
+
+
+async def _closed(reading: Reading) -> None:
+    if not reading.changed_modes:
+        reading.close()
+        return
+    closed = in_thread(reading.close)
+    await outlast(closed)
+    closed.result()
 
 
 async def _emptied(root: int) -> None:

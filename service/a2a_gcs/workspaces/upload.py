@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -32,6 +32,9 @@ TAIL = "tail"
 OWNER = "saved-by"
 """Metadata name of the claim that wrote an archive."""
 _WRITE = "save-id"
+_AT_ONCE_BYTES = 256 << 10
+_AT_ONCE_ENTRIES = 64
+"""What the thread that has looked at it packs in memory: a further thread costs as much as a small archive does."""
 _WAITING = 1
 _IN_FLIGHT = 4
 
@@ -98,17 +101,29 @@ class Upload:
             Conflict, WorkspaceError, StoreError: As Snapshots.save.
         """
         outflow: Outflow[bytes] = Outflow()
-        tree = await _thread(outflow, partial(reading.look, outflow.check))
-        if self._base and not self._base.recent and unchanged(self._base, tree.stamps()):
+        look = partial(self._look, reading, outflow.check)
+        tree, small = look() if reading.is_empty else await _thread(outflow, look)
+        if self._is_unchanged(tree) and self._base is not None:
             info = await self._copy(self._base)
             if info is not None:
                 return self._stored(info, _as_it_was(self._base, tree, reading), self._base.tail)
+        if small is not None:
+            return await self._small(tree, *small)
         if tree.content <= self._whole:
             return await self._one(reading, tree)
         known = self._base.part_size if self._base else 0
         return await self._parts(reading, part_size(tree.content, self._smallest, known=known))
 
-    # ------------------------------------------------------------------ the three ways
+    def _look(self, reading: Reading, check: Callable[[], None]) -> tuple[Tree, tuple[Packed, bytes] | None]:
+        """What is there, with the archive of it where that is small and not known to be an old one; blocks."""
+        tree = reading.look(check)
+        small = tree.content <= min(_AT_ONCE_BYTES, self._whole) and len(tree.entries) <= _AT_ONCE_ENTRIES
+        return tree, reading.at_once(check) if small and not self._is_unchanged(tree) else None
+
+    def _is_unchanged(self, tree: Tree) -> bool:
+        return self._base is not None and not self._base.recent and unchanged(self._base, tree.stamps())
+
+    # ------------------------------------------------------------------ the four ways
 
     async def _copy(self, base: Baseline) -> ObjectInfo | None:
         """The old archive under this key; None if it is not there any more."""
@@ -129,6 +144,25 @@ class Upload:
             self._replaces = info.version
             return None
         return info
+
+    async def _small(self, tree: Tree, packed: Packed, archive: bytes) -> Stored:
+        """One upload of what is packed already, unless the old archive holds it."""
+        base = self._base
+        if base and base.name == packed.name and unchanged(base, tree.stamps()) and (info := await self._copy(base)):
+            return self._stored(info, packed)
+
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            yield archive
+
+        async def send(mode: Mode, metadata: dict[str, str]) -> ObjectInfo:
+            async with contextlib.aclosing(pieces()) as chunks:
+                return await self._store.put_stream(
+                    self._key, chunks, mode, metadata=metadata, content_type=CONTENT_TYPE
+                )
+
+        info = await self._commit(send, {})
+        self.sent += info.size
+        return self._stored(info, packed)
 
     async def _one(self, reading: Reading, tree: Tree) -> Stored:
         """One plain upload, unless what it would upload is what the old archive holds."""

@@ -31,9 +31,9 @@ class Warm:
 
     @property
     def bytes(self) -> int:
-        """What it takes on disk, about: whole blocks, and one more for each name."""
+        """What it takes on disk, about: whole blocks, and one more for each name, its own included."""
         sizes = (stamp.size for stamp in self.baseline.stamps.values() if not stamp.link)
-        return sum(_BLOCK * (1 + -(-size // _BLOCK)) for size in sizes)
+        return _BLOCK + sum(_BLOCK * (1 + -(-size // _BLOCK)) for size in sizes)
 
 
 class WarmDirs:

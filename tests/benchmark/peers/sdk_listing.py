@@ -12,7 +12,8 @@ import time
 from a2a.auth.user import UnauthenticatedUser
 from a2a.server.context import ServerCallContext
 from a2a.types.a2a_pb2 import ListTasksRequest, Task, TaskState
-from sdk_server import store_of
+
+from tests.benchmark.peers.sdk_server import store_of
 
 CONTEXT = ServerCallContext(user=UnauthenticatedUser())
 PAGE = 50

@@ -28,6 +28,8 @@ from a2a_gcs.tasks.listing import DEFAULT_PAGE, list_tasks
 from tests.benchmark import environments
 from tests.benchmark.subjects import gateway
 from tests.support import postgres
+from tests.support.host_process import environment
+from tests.support.preloaded import REPOSITORY
 
 TITLE = "ListTasks"
 DIRECTORY, EMULATOR = "a2a-gcs, directory", "a2a-gcs, emulator"
@@ -144,7 +146,7 @@ def _asking(where, size):
     """A filled store in a process of its own; yields what has it list once, and tells the seconds."""
     command = [environments.python("a2a-sdk"), PEER, where, str(size)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
-    with subprocess.Popen(command, **pipes, env={"PYTHONDONTWRITEBYTECODE": "1"}) as process:
+    with subprocess.Popen(command, **pipes, env=environment(PYTHONPATH=str(REPOSITORY))) as process:
         assert process.stdout.readline() == "ready\n"
 
         def ask():

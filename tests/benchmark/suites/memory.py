@@ -5,7 +5,7 @@
 a cache that has not filled yet. Stores in memory hold the tasks themselves, in the same process. PostgreSQL's own
 processes are not counted, nor is the page cache of a directory.
 
-Each part has servers of its own, warm from 50 short tasks, and is done once: memory varies little between rounds, and
+Each part has servers of its own, warm from 100 short tasks, and is done once: memory varies little between rounds, and
 thousands of tasks take their time. All servers are read together, two seconds after the last task.
 """
 
@@ -28,7 +28,7 @@ SUBJECTS = {
 }
 IDLE, PARKED, STREAMS, FINISHED = "idle server", "parked tasks", "open streams", "finished tasks"
 RUNNING = 10
-WARM_UP = 50
+WARM_UP = 100
 QUIET_SECONDS = 2.0
 """What a server writes behind its answers, and frees, is done by then."""
 

@@ -15,13 +15,13 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from tests.benchmark import environments
 from tests.benchmark.load import Client, Dialect10
 from tests.benchmark.subjects import AGENT, Executed, Peer, gateway
 from tests.support.host_process import environment
 from tests.support.places import Place
+from tests.support.preloaded import REPOSITORY
 
 TITLE = "Imports and cold starts"
 SHORT = "5 64"
@@ -29,16 +29,19 @@ IMPORT, PROCESSOR, START = "imports", "imports: processor", "cold start to the f
 WITH_GS, WITHOUT_GS, SDK, SDK_SQL = "a2a-gcs, gs://", "a2a-gcs, local stores", "a2a-sdk, in memory", "a2a-sdk, SQLite"
 
 HIDDEN = "import sys; sys.modules['sqlalchemy'] = None; "
-HOST = "import a2a_gcs.cli.main, a2a_gcs.cli.hosting"
+HOST = (
+    "import a2a_gcs.cli.main, a2a_gcs.cli.hosting, a2a_gcs.host.settings; "
+    "a2a_gcs.cli.hosting.import_sdk(); import a2a_gcs.host.app, a2a_gcs.objectstore.location"
+)
+"""As `serve` does, in its order."""
 IMPORTS = {
     WITHOUT_GS: HIDDEN + HOST,
     WITH_GS: f"{HIDDEN}{HOST}, a2a_gcs.objectstore.gcs",
-    SDK: HIDDEN + "import sdk_server",
-    SDK_SQL: "import sdk_server, sqlalchemy.ext.asyncio, aiosqlite",
+    SDK: HIDDEN + "import tests.benchmark.peers.sdk_server",
+    SDK_SQL: "import tests.benchmark.peers.sdk_server, sqlalchemy.ext.asyncio, aiosqlite",
 }
 COMMAND = HIDDEN + "from a2a_gcs.cli.main import main; sys.argv[0] = 'a2a-gcs'; main()"
 SCRIPT = HIDDEN + "import runpy; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-PEERS = Path(environments.__file__).parent / "peers"
 
 
 def run(bench):
@@ -67,7 +70,7 @@ def _import(name):
     if name.startswith("a2a-gcs"):
         command, env = [sys.executable, "-c", IMPORTS[name]], environment()
     else:
-        command, env = [environments.python("a2a-sdk"), "-c", IMPORTS[name]], environment(PYTHONPATH=str(PEERS))
+        command, env = [environments.python("a2a-sdk"), "-c", IMPORTS[name]], environment(PYTHONPATH=str(REPOSITORY))
     began = time.perf_counter()
     process = subprocess.Popen(command, env=env)
     _, status, usage = os.wait4(process.pid, 0)

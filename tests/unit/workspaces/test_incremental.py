@@ -434,6 +434,7 @@ async def test_parts_that_are_not_there_are_uploaded_again(how, source, store, n
     """They are a cache: a rule may delete them, and one that is not what its name says is replaced."""
     snapshots = in_parts(store)
     old = await snapshots.save(fill(source), key("a"), replaces=0)
+    await snapshots.close()
     names = sorted(keys(store))
     (source / "d1" / "f001").write_bytes(os.urandom(700))
     for name in names if how == "all deleted" else names[:1] + names[-1:]:
@@ -498,6 +499,7 @@ async def test_a_restore_without_its_parts_reads_the_archive(which, how, source,
     """A part that is gone, or is not what the archive was joined from: the archive itself is whole."""
     snapshots = in_parts(store)
     saved = await snapshots.save(fill(source), key("a"), replaces=0)
+    await snapshots.close()
     tail = part_key(key("a"), saved.baseline.tail)
     bad = tail if which == "tail" else sorted(keys(store) - {tail})[3]
     if how == "deleted":

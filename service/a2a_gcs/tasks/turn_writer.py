@@ -322,10 +322,11 @@ class TurnWriter:
                 stored = await self._own_stored()
                 if stored is None:
                     raise
+                written = (stored.meta.seq, stored.meta.open, stored.task) == (meta.seq, meta.open, task)
+                if not written and (stored.terminal or not stored.meta.open):  # settling and canceling leave both
+                    raise  # and the record is not taken over: the next write of a lapsed turn would be one over it
                 self.claim.record = stored
-                if (stored.meta.seq, stored.meta.open, stored.task) != (meta.seq, meta.open, task):
-                    if stored.terminal or not stored.meta.open:  # settling and canceling leave owner and turn
-                        raise
+                if not written:
                     meta = _over(stored.meta, meta)
                     continue
             self._written_at, self._written_bytes = boottime(), task.ByteSize()

@@ -251,6 +251,27 @@ async def test_the_first_end_wins(bucket, first, where):
     assert stored.task.status.state == {"cancel": CANCELED, "complete": COMPLETED}[first]
 
 
+async def test_a_lapsed_turn_that_was_canceled_elsewhere_is_lost_to_all_its_writes(bucket):
+    """A host without the bucket has a cancel under way, and the end of the run behind it, as its lease runs out; the
+    cancel finds that of another host stored. What comes after it is not written over that either (I2)."""
+    async with FaultyStore(bucket.store) as store:
+        a, b = await bucket.host("a", store), await bucket.host("b")
+        claim = await a.start()
+        gate = store.hold("put", task_key(claim.ref))
+        canceling = asyncio.create_task(a.tasks.cancel(claim.ref.task_id))
+        await gate.reached.wait()
+        ending = asyncio.create_task(a.end(claim, FAILED))
+        for _ in range(20):  # turns of the loop: as far as it can come while the cancel is on its way
+            await asyncio.sleep(0)
+        a.table.lapse()
+        first = await b.tasks.cancel(claim.ref.task_id)
+        gate.release()
+        assert (await canceling).task == first.task
+        with pytest.raises(ConcurrentTaskModificationError):
+            await ending
+        assert (await b.record(claim.ref.task_id)).version == first.version
+
+
 async def test_cancels_at_the_end_of_a_run_agree_with_what_is_stored(bucket):
     """Of 50 cancels on two hosts that race with the end, every answer is the state that is stored."""
     a, b = await bucket.host("a"), await bucket.host("b")

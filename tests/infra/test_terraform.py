@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -11,7 +12,8 @@ import structlog
 from typer.testing import CliRunner
 
 from a2a_gcs.cli.main import app
-from a2a_gcs.objectstore import bucket_settings
+from a2a_gcs.objectstore import bucket_settings, open_store
+from a2a_gcs.objectstore.port import IF_ABSENT
 from tests.infra.terraform_module import TERRAFORM, blocks, dynamic, parsed, resource, text_of_module, variables
 from tests.infra.tools import INFRA
 
@@ -126,11 +128,19 @@ def test_gc_takes_the_arguments_that_it_is_given(monkeypatch, tmp_path):
     readme = re.search(r'--args="([^"]*)"', (INFRA / "README.md").read_text())[1]
     example = (TERRAFORM / "terraform.tfvars.example").read_text()
     more = json.loads(re.search(r"^# gc_args += (\[.*\])", example, flags=re.MULTILINE)[1])
+    place = f"file:{tmp_path}"
+    asyncio.run(_used(place))
     for words in (json.loads(fixed.replace("local.store", '"gs://b"')) + more, readme.split(",")):
-        place = f"file:{tmp_path}"
         result = CliRunner().invoke(app, [place if word.startswith("gs://") else word for word in words])
         assert result.exit_code == 0, result.output
         assert words[0] == "gc"
+
+
+async def _used(place):
+    """Makes a store that a host has been on: a directory that nobody has used is refused."""
+    async with open_store(place) as store:
+        await store.put("hosts/gone.json", b"{}", IF_ABSENT)
+        await store.delete("hosts/gone.json")
 
 
 def test_gc_runs_in_a_job_that_its_own_account_starts():

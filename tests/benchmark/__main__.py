@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 import pytest
@@ -11,6 +14,8 @@ from rich.console import Console
 
 from tests.benchmark import environments, report, runner
 from tests.support import postgres
+
+AT_A_TIME = 3
 
 
 def main(
@@ -32,7 +37,10 @@ def main(
         if not suites:  # not after half an hour
             postgres.programs()
             environments.install()
-        failed = [name for name in names if not _run(name, console, smoke=smoke, rounds=rounds, keep=keep)]
+        if smoke and len(names) > 1:
+            failed = try_together(names, console)
+        else:
+            failed = [name for name in names if not _run(name, console, smoke=smoke, rounds=rounds, keep=keep)]
     except pytest.skip.Exception as missing:  # as tests/support/postgres says what it lacks
         raise typer.BadParameter(str(missing)) from None
     except environments.NotInstalled as error:
@@ -40,6 +48,29 @@ def main(
     if failed:
         console.print(f"failed: {', '.join(failed)}", style="red")
         raise typer.Exit(1)
+
+
+def try_together(names, console):
+    """Tries several suites at a time, as their numbers mean nothing and they wait a lot. Answers which failed."""
+    begun, failed = [], []
+
+    def attempt(name):
+        command = [sys.executable, "-m", "tests.benchmark", "--smoke", name]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        begun.append(process)
+        return process.communicate()[0], process.returncode
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        try:
+            for name, (told, status) in zip(names, pool.map(attempt, names), strict=True):
+                console.print(f"{name} …", style="bold")
+                print(told)
+                failed += [name] if status else []
+        finally:  # also when this one is ended in the middle
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in begun:
+                process.terminate()
+    return failed
 
 
 def _run(name, console, *, smoke, rounds, keep):

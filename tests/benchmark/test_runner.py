@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.benchmark import environments, runner
-from tests.benchmark.__main__ import main
+from tests.benchmark.__main__ import main, try_together
 from tests.benchmark.measures import Results
 from tests.support import postgres
 
@@ -224,3 +224,10 @@ def test_a_suite_that_fails_does_not_keep_others_from_running(suite, monkeypatch
     assert (found.exit_code, len(done)) == (1, 1)
     assert "ValueError: broken" in found.output
     assert "failed: made" in found.output
+
+
+def test_suites_that_are_only_tried_are_tried_together(capsys):
+    """What each says is printed in their order, and which of them failed is answered."""
+    assert try_together(["starts-", "taks"], Console()) == ["starts-", "taks"]
+    told = capsys.readouterr().out
+    assert told.index("There is no suite 'starts_'") < told.index("There is no suite 'taks'")

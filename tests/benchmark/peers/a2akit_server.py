@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 
 import uvicorn
 from a2akit import A2AServer, AgentCardConfig, CapabilitiesConfig, Worker
 
 from tests.benchmark.chunks import chunk_of
+from tests.benchmark.listening import listener
 
 
 class BenchmarkWorker(Worker):
@@ -26,7 +26,7 @@ class BenchmarkWorker(Worker):
 
 
 def main(where):
-    listener = socket.create_server(("127.0.0.1", 0))
+    listening = listener()
     card = AgentCardConfig(
         name="benchmark",
         description="Answers in as many chunks as it is asked for.",
@@ -35,8 +35,8 @@ def main(where):
     )
     app = A2AServer(worker=BenchmarkWorker(), agent_card=card, storage=where).as_fastapi_app()
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
-    print(f"listening on http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
-    server.run([listener])
+    print(f"listening on http://127.0.0.1:{listening.getsockname()[1]}/", flush=True)
+    server.run([listening])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ of this project is imported but the text of chunks.
 from __future__ import annotations
 
 import contextlib
-import socket
 
 import uvicorn
 from fasta2a import FastA2A, Worker
@@ -16,6 +15,7 @@ from fasta2a.schema import Artifact, Part
 from fasta2a.storage import InMemoryStorage
 
 from tests.benchmark.chunks import chunk_of
+from tests.benchmark.listening import listener
 
 
 class BenchmarkWorker(Worker):
@@ -53,8 +53,8 @@ def _artifact(parts):
 
 
 def main():
-    listener = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    listening = listener()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     storage, broker = InMemoryStorage(), InMemoryBroker()
     worker = BenchmarkWorker(storage=storage, broker=broker)
 
@@ -66,7 +66,7 @@ def main():
     app = FastA2A(storage=storage, broker=broker, url=url, name="benchmark", lifespan=lifespan)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
     print(f"listening on {url}", flush=True)
-    server.run([listener])
+    server.run([listening])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Runs in an environment of its own: nothing of this project is imported but the b
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 
 import uvicorn
@@ -17,6 +16,7 @@ from a2a.server.tasks import InMemoryTaskStore
 from starlette.applications import Starlette
 
 from tests.benchmark.agent import BenchmarkAgent, card
+from tests.benchmark.listening import listener
 
 
 async def store_of(where):
@@ -31,13 +31,13 @@ async def store_of(where):
 
 
 async def serve(store):
-    listener = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    listening = listener()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     described = card(url)
     handler = DefaultRequestHandler(BenchmarkAgent(), store, described)
     routes = [*create_agent_card_routes(described), *create_jsonrpc_routes(handler, "/")]
     server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_config=None, access_log=False))
-    serving = asyncio.create_task(server.serve([listener]))
+    serving = asyncio.create_task(server.serve([listening]))
     print(f"listening on {url}", flush=True)
     await serving
 

@@ -4,6 +4,7 @@ A suite is a module of `tests.benchmark.suites` with
 
     TITLE = "Short tasks"                     one line, a heading of RESULTS.md
     def run(bench: Bench) -> None             measures, and tells `bench`
+    REASONS = {"short tasks": "..."}          why the product is behind in something, or misses an aim; if it is
 
 Its docstring says how it measures, and is printed below the heading. REFERENCE may name the subject that the table
 divides by; otherwise it is a peer. A suite asks `bench.smoke` for how much it does:
@@ -156,9 +157,18 @@ def save(results):
 
 
 def load_all():
-    """The kept results of all suites, in the order of SUITES."""
+    """The kept results of all suites, in the order of SUITES, with the reasons that suites give for what they find."""
     kept = [RESULTS / f"{name}.json" for name in SUITES]
-    return [Results.from_json(json.loads(path.read_text("utf-8"))) for path in kept if path.exists()]
+    return [_explained(Results.from_json(json.loads(path.read_text("utf-8")))) for path in kept if path.exists()]
+
+
+def _explained(results):
+    """A suite's REASONS lie by what was done, or by how the statement of an aim begins; what a run said goes before."""
+    reasons = getattr(importlib.import_module(f"tests.benchmark.suites.{results.suite}"), "REASONS", {})
+    results.reasons = {**reasons, **results.reasons}
+    for aim in results.aims:
+        aim.why = aim.why or next((why for start, why in reasons.items() if aim.statement.startswith(start)), "")
+    return results
 
 
 def _circumstances():

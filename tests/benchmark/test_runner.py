@@ -167,6 +167,15 @@ def test_kept_results_can_be_read():
         assert Results.from_json(json.loads(path.read_text())).suite == path.stem
 
 
+def test_reasons_are_given_for_what_is_measured():
+    """By what was done, or by how an aim begins; what a run said itself goes before."""
+    for results in runner.load_all():
+        named = getattr(importlib.import_module(f"tests.benchmark.suites.{results.suite}"), "REASONS", {})
+        known = [one.what for one in results.series] + [aim.statement for aim in results.aims]
+        assert [key for key in named if not any(one.startswith(key) for one in known)] == []
+        assert {key: results.reasons[key] for key in named} == dict(named)
+
+
 def test_a_name_that_there_is_not_is_answered_with_those_that_there_are():
     """For `make bench-<name>`, as for the command."""
     command = [sys.executable, "-m", "tests.benchmark", "taks"]

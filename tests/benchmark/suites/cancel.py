@@ -21,6 +21,10 @@ AIM_SECONDS = 2.0
 PATIENCE_SECONDS = 2 * AIM_SECONDS
 LOOK_SECONDS = 0.005
 SDK = "a2a-sdk, PostgreSQL"
+REASONS = {
+    "answered": "CANCELED is in the bucket before a cancel is answered, and stops the agent on the other host; a2a-sdk "
+    "changes a row, and the agent runs on."
+}
 
 
 def run(bench):

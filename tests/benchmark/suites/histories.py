@@ -28,6 +28,11 @@ LENGTHS_ROUNDS = 2
 LIMITED_TASKS = 6
 
 EMULATED = "a2a-gcs, emulator"
+_LINEAR = (
+    "Each task claims its context, starts from the files of the one before, and stores its own; those of a2a-sdk have "
+    "neither an order nor files."
+)
+REASONS = {"tasks of histories": _LINEAR, "one history": _LINEAR}
 
 
 def run(bench):

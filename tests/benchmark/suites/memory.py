@@ -31,6 +31,14 @@ RUNNING = 10
 WARM_UP = 100
 QUIET_SECONDS = 2.0
 """What a server writes behind its answers, and frees, is done by then."""
+_REMEMBERED = "A host remembers the last 10,000 contexts and ends of tasks, so as not to read them again; no more."
+_QUEUES = "Each subscriber has a queue of its own beside a2a-sdk's, so that one that lags holds up nobody."
+REASONS = {
+    "open streams": _QUEUES,
+    "open streams: each": _QUEUES,
+    "finished tasks": _REMEMBERED,
+    "finished tasks: per 1,000": _REMEMBERED,
+}
 
 
 def run(bench):

@@ -42,6 +42,15 @@ IMPORTS = {
 }
 COMMAND = HIDDEN + "from a2a_gcs.cli.main import main; sys.argv[0] = 'a2a-gcs'; main()"
 SCRIPT = HIDDEN + "import runpy; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+_GOOGLE = "gs:// takes gcsfs and the Google clients that it imports, a third of all; the rest is a2a-sdk and FastAPI."
+REASONS = {
+    "imports": _GOOGLE,
+    "imports: processor": _GOOGLE,
+    "cold start to the first answer": _GOOGLE,
+    "Imports of a host over gs://": _GOOGLE,
+    "Imports of a host over a local store": "Most of it is a2a-sdk, which its own server imports as well; FastAPI, "
+    "pydantic and metrics come on top.",
+}
 
 
 def run(bench):

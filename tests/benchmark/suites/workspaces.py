@@ -46,6 +46,17 @@ WHY_NOT_FIRST = "zstd takes less work than deflate; a workspace stays a .tar.gz,
 SIZES = {10: None, 250: 2, 1074: 1}
 """MB of generated trees, and in how many rounds; None: in all. 1,074 MB are 1 GiB."""
 ROOM = 8 << 30
+_BY_FILE = "Parts of an archive are runs of whole files, as tar has to read them; restic cuts files by their content."
+_HELD = "Parts are held until they are stored, four of them on their way at once beside those that are packed."
+REASONS = {
+    **{
+        f"{tree}{what}": WHY_NOT_FIRST
+        for tree in ("", "virtualenv: ")
+        for what in (f"{FULL}: bytes uploaded", f"{FULL}: processor", COLD, f"{COLD}: processor")
+    },
+    **{f"{tree}{ONE}: bytes uploaded": _BY_FILE for tree in ("", "virtualenv: ")},
+    "Memory above idle": _HELD,
+}
 
 
 def run(bench):

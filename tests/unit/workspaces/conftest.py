@@ -7,11 +7,25 @@ from pathlib import Path
 import pytest
 
 from a2a_gcs.objectstore.memory import MemoryStore
+from a2a_gcs.workspaces.workdir import WorkDirs
 
 
 @pytest.fixture
 def store() -> MemoryStore:
     return MemoryStore()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Where work directories are, before anybody has made them."""
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def dirs(root: Path) -> Iterator[WorkDirs]:
+    dirs = WorkDirs(root)
+    yield dirs
+    dirs.close()
 
 
 @pytest.fixture

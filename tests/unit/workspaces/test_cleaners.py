@@ -12,18 +12,6 @@ from a2a_gcs.workspaces.errors import WorkspaceError
 from a2a_gcs.workspaces.workdir import WorkDirs
 
 
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "work"
-
-
-@pytest.fixture
-def dirs(root):
-    dirs = WorkDirs(root)
-    yield dirs
-    dirs.close()
-
-
 def is_locked(path):
     """Whether anybody holds the flock of a file or directory."""
     fd = os.open(path, os.O_RDONLY)

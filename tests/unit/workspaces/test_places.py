@@ -27,18 +27,6 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def root(tmp_path):
-    return tmp_path / "work"
-
-
-@pytest.fixture
-def dirs(root):
-    dirs = WorkDirs(root)
-    yield dirs
-    dirs.close()
-
-
-@pytest.fixture
 def other(root):
     dirs = WorkDirs(root)
     yield dirs

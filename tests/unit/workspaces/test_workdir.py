@@ -31,13 +31,6 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def dirs(root):
-    dirs = WorkDirs(root)
-    yield dirs
-    dirs.close()
-
-
-@pytest.fixture
 def host(root):
     """Starts another process that works in a directory below `root`; returns it and the directory."""
     started = []

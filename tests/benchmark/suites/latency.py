@@ -14,37 +14,22 @@ write a second to an object. Its stream takes one round.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from tests.benchmark import contexts
-from tests.benchmark.load import clients_of
-from tests.benchmark.sends import SHORT, Bucket, blocking, streaming
-from tests.benchmark.subjects import gateway, host, together, two_puts_on_the_emulator
+from tests.benchmark.regional import FIVE, FIVE_CHUNKS, OURS, REGIONAL, TWO_PUTS, clients, servers
+from tests.benchmark.sends import SHORT, blocking, streaming
 
 TITLE = "Seconds and dollars, with a bucket's latency"
-OURS, TWO_PUTS = "a2a-gcs", "two puts, emulator"
 REFERENCE = TWO_PUTS
-REGIONAL = "--latency=regional"
-FIVE = "5 64"
-FIVE_CHUNKS = "short task of five chunks, new context"
-LEASE = 600
 
 
 def run(bench):
-    with contextlib.ExitStack() as stack:
-        emulator, place = stack.enter_context(gateway(REGIONAL))
-        starts = [together(host(place, bench.directory, lease_seconds=LEASE) for _ in range(2))]
-        starts.append(two_puts_on_the_emulator(bench.directory, REGIONAL))
-        hosts, peer = stack.enter_context(together(starts))
-        buckets = Bucket(emulator, place.uri.removeprefix("gs://")), Bucket(peer.emulator, peer.bucket)
+    with servers(bench.directory, REGIONAL) as (hosts, peer, *buckets):
         asyncio.run(_measure(bench, hosts, peer, *buckets))
 
 
 async def _measure(bench, hosts, peer, bucket, peers_bucket):
-    async with clients_of([*hosts, peer]) as (here, elsewhere, other):
-        for client in (here, elsewhere):
-            await client.send(SHORT)
-        await other.send(FIVE)
+    async with clients(hosts, peer) as (here, elsewhere, other):
         await _short_tasks(bench, here, elsewhere, bucket)
         subjects = {OURS: (here, bucket), TWO_PUTS: (other, peers_bucket)}
         done = [await _five_chunks(bench, name, subjects[name][0]) for name in bench.alternate(subjects)]

@@ -18,25 +18,19 @@ and counted so.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from tests.benchmark import contexts
-from tests.benchmark.load import clients_of
-from tests.benchmark.sends import SHORT, Bucket, billed, blocking, streaming
-from tests.benchmark.subjects import gateway, host, together, two_puts_on_the_emulator
+from tests.benchmark.regional import FIVE, FIVE_CHUNKS, OURS, TWO_PUTS, clients, servers
+from tests.benchmark.sends import SHORT, billed, blocking, streaming
 
 TITLE = "Requests to the bucket"
-OURS, TWO_PUTS = "a2a-gcs", "two puts, emulator"
 REFERENCE = TWO_PUTS
 CHUNK = 1024
 PACE = 50
 LENGTHS = (200, 500, 1000)
 TWO_PUTS_LENGTHS = (50, 100, 200)
 SMALL = 256
-FIVE = "5 64"
-FIVE_CHUNKS = "short task of five chunks, new context"
 AT_PACE, AT_ONCE = f"stream of {PACE} chunks a second", "stream at once"
-LEASE = 600
 ROUNDS, FAST_ROUNDS = 3, 2
 """Of short tasks, and of streams at once: counts hardly differ from round to round."""
 
@@ -51,23 +45,14 @@ WHY = {
 
 
 def run(bench):
-    with contextlib.ExitStack() as stack:
-        emulator, place = stack.enter_context(gateway("--latency=regional"))
-        # A long lease, so that the heartbeat stays out of the way.
-        starts = [together(host(place, bench.directory, lease_seconds=LEASE) for _ in range(2))]
-        starts.append(two_puts_on_the_emulator(bench.directory))
-        hosts, peer = stack.enter_context(together(starts))
-        buckets = Bucket(emulator, place.uri.removeprefix("gs://")), Bucket(peer.emulator, peer.bucket)
+    with servers(bench.directory) as (hosts, peer, *buckets):
         asyncio.run(_measure(bench, hosts, peer, *buckets))
     _aims(bench)
     _notes(bench)
 
 
 async def _measure(bench, hosts, peer, bucket, peers_bucket):
-    async with clients_of([*hosts, peer]) as (here, elsewhere, other):
-        for client in (here, elsewhere):
-            await client.send(SHORT)
-        await other.send(FIVE)
+    async with clients(hosts, peer) as (here, elsewhere, other):
         await _short_tasks(bench, here, elsewhere, bucket)
         for subject, client, of in ((OURS, here, bucket), (TWO_PUTS, other, peers_bucket)):
             await _streams(bench, subject, client, of)
